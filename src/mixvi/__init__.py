@@ -1,0 +1,24 @@
+"""Fast, deterministic, honest Gaussian approximation of Bayesian posteriors."""
+
+from ._diagnostics import Estimate as Estimate
+from ._diagnostics import psis as psis
+from ._draws import IID as IID
+from ._draws import Matched as Matched
+from ._draws import Sobol as Sobol
+from ._errors import IndefiniteHessianError as IndefiniteHessianError
+from ._errors import InputError as InputError
+from ._errors import MixviError as MixviError
+from ._errors import NoModeError as NoModeError
+from ._errors import NonFiniteError as NonFiniteError
+from ._errors import NotConvergedWarning as NotConvergedWarning
+from ._families import EigenScale as EigenScale
+from ._families import FullRank as FullRank
+from ._families import LowRank as LowRank
+from ._families import MeanField as MeanField
+from ._families import MeanOnly as MeanOnly
+from ._fit import fit as fit
+from ._fit import laplace as laplace
+from ._posterior import Posterior as Posterior
+from ._posterior import load as load
+
+__version__ = "0.1.0"

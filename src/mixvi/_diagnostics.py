@@ -1,0 +1,153 @@
+"""Room 6. What fresh draws say of a Gaussian: the bound, Pareto smoothing, a verdict. On arrays."""
+
+import dataclasses
+import math
+
+import numpy as np
+from jaxtyping import Float
+
+# Vehtari et al. (2024): importance sampling works below the first; moments of the Gaussian itself
+# need no correction below the second.
+WEIGHTS_WORK, AS_IT_IS = 0.7, 0.5
+# Log ratios that differ by less than this are the same: a Gaussian target.
+CONSTANT = 1e-6
+
+
+@dataclasses.dataclass(frozen=True)
+class Estimate:
+    """A number and its standard error."""
+
+    value: float
+    se: float
+
+    def __str__(self) -> str:
+        return f"{self.value:.4f} ± {self.se:.4f}"
+
+
+@dataclasses.dataclass(frozen=True)
+class OtherMode:
+    """A mode that the Gaussian does not cover: how far (in posterior sds) and its share of mass."""
+
+    distance: float
+    share: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Diagnosis:
+    """All that fresh draws say. `kl` estimates KL(q || p), where the weights allow it."""
+
+    elbo: Estimate
+    khat: float
+    kl: float
+    ess: float
+    n_non_finite: int
+    n_draws: int
+
+
+def diagnose(log_p: Float[np.ndarray, " n"], log_q: Float[np.ndarray, " n"]) -> Diagnosis:
+    """ELBO = mean(log p~ - log q): on a Gaussian target this has no noise at all."""
+    log_ratio = log_p - log_q
+    n = len(log_ratio)
+    n_bad = int((~np.isfinite(log_ratio)).sum())
+    if n_bad:
+        lost = Estimate(-math.inf, math.nan)
+        return Diagnosis(lost, math.inf, math.inf, 0.0, n_bad, n)
+    elbo = Estimate(float(log_ratio.mean()), float(log_ratio.std(ddof=1) / math.sqrt(n)))
+    weights, khat = psis(log_ratio)
+    peak = log_ratio.max()
+    # Smoothed weights are normalised; the evidence needs their sum before that.
+    evidence = peak + math.log(np.exp(log_ratio - peak).mean())
+    kl = max(0.0, float(evidence - elbo.value))
+    return Diagnosis(elbo, khat, kl, float(1 / (weights**2).sum()), 0, n)
+
+
+def psis(log_ratio: Float[np.ndarray, " n"]) -> tuple[Float[np.ndarray, " n"], float]:
+    """Pareto-smoothed importance weights (normalised) and the shape k-hat (Vehtari et al. 2024).
+
+    k-hat is 0 when the weights do not vary.
+    """
+    n = len(log_ratio)
+    shifted = np.asarray(log_ratio, dtype=np.float64) - np.max(log_ratio)
+    khat = 0.0
+    if np.ptp(shifted) > CONSTANT:
+        n_tail = math.ceil(min(0.2 * n, 3 * math.sqrt(n)))
+        order = np.argsort(shifted, kind="stable")
+        tail = order[-n_tail:]
+        cutoff = max(shifted[order[-n_tail - 1]], math.log(np.finfo(np.float64).tiny))
+        over = np.exp(shifted[tail]) - math.exp(cutoff)
+        if n_tail <= 4 or not over[-1] > 0:
+            khat = math.inf
+        else:
+            khat, scale = _generalised_pareto(over)
+            if math.isfinite(khat):
+                quantiles = (np.arange(n_tail) + 0.5) / n_tail
+                smooth = _pareto_quantile(quantiles, khat, scale) + math.exp(cutoff)
+                # No smoothed weight is larger than the largest raw one.
+                shifted[tail] = np.minimum(np.log(smooth), 0.0)
+    weights = np.exp(shifted)
+    return weights / weights.sum(), khat
+
+
+def _generalised_pareto(over: Float[np.ndarray, " tail"]) -> tuple[float, float]:
+    """Shape and scale of exceedances in ascending order (Zhang and Stephens 2009), the shape
+    drawn towards 1/2 with the weight of ten observations."""
+    n = len(over)
+    n_grid = 30 + math.isqrt(n)
+    grid = 1 - np.sqrt(n_grid / (np.arange(1, n_grid + 1) - 0.5))
+    grid = grid / (3 * over[int(n / 4 + 0.5) - 1]) + 1 / over[-1]
+    shapes = np.log1p(-grid[:, None] * over).mean(1)
+    log_likelihood = n * (np.log(-(grid / shapes)) - shapes - 1)
+    weights = 1 / np.exp(log_likelihood - log_likelihood[:, None]).sum(1)
+    keep = weights >= 10 * np.finfo(float).eps
+    weights, grid = weights[keep] / weights[keep].sum(), grid[keep]
+    theta = float(grid @ weights)
+    shape = float(np.log1p(-theta * over).mean())
+    scale = -shape / theta
+    return (n * shape + 10 * 0.5) / (n + 10), scale
+
+
+def _pareto_quantile(
+    p: Float[np.ndarray, " tail"], shape: float, scale: float
+) -> Float[np.ndarray, " tail"]:
+    if abs(shape) < np.finfo(float).eps:
+        return -scale * np.log1p(-p)
+    return scale * np.expm1(-shape * np.log1p(-p)) / shape
+
+
+def verdict(
+    converged: bool, diagnosis: Diagnosis | None, gap: float | None, others: list[OtherMode]
+) -> str:
+    """One sentence: trust it, weigh it, or leave it; and why."""
+    if not converged:
+        return "Do not trust: the search over the bound had not converged when it stopped (see status)."
+    if diagnosis is None:
+        return "Not judged: diagnostics were switched off."
+    d = diagnosis
+    if d.n_non_finite:
+        return (
+            f"Do not trust: {d.n_non_finite} of {d.n_draws} fresh draws fall where the log density is "
+            "not finite; write constrained parameters on an unbounded scale."
+        )
+    share = sum(other.share for other in others)
+    if share > 0.01:
+        far = max(others, key=lambda other: other.share)
+        return (
+            f"Do not trust: {len(others)} other mode{'s' * (len(others) > 1)} seen, with about "
+            f"{share:.0%} of the mass (the largest {far.distance:.0f} standard deviations away); "
+            "this Gaussian covers one mode only."
+        )
+    limit = min(1 - 1 / math.log10(d.n_draws), WEIGHTS_WORK)
+    if d.khat > limit:
+        return (
+            f"Do not trust: k-hat is {d.khat:.2f} (limit {limit:.2f}), so the posterior has a shape "
+            "or tails that this Gaussian misses; try a richer family or other parameters."
+        )
+    near = f"k-hat {d.khat:.2f}, about {d.kl:.2g} nat from the posterior"
+    if gap is not None and gap > 0.1 and gap > 3 * d.elbo.se:
+        return (
+            f"Use with importance weights: fitted too closely to its draws (the bound is {gap:.2f} "
+            f"nat lower on fresh ones; {near}); more draws would mend that."
+        )
+    if d.khat > AS_IT_IS:
+        return f"Use with importance weights: close, but not in the tails ({near})."
+    return f"Trust: fresh draws agree with the Gaussian ({near})."

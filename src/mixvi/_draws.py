@@ -1,0 +1,157 @@
+"""Room 4. The fixed draws: iid (the paper), matched (the default), scrambled Sobol.
+
+They are made on the host from the key alone, so they are the same on every backend.
+"""
+
+import abc
+import dataclasses
+import functools
+from typing import Any, ClassVar
+
+import jax
+import numpy as np
+from scipy import special, stats
+
+from ._errors import InputError
+
+# Independent streams from one key: what is adapted to must not be what judges it.
+FIXED, FRESH, PROBES, SAMPLE = range(4)
+
+
+def generator(key: Any, stream: int) -> np.random.Generator:
+    return np.random.default_rng([*_key_words(key), stream])
+
+
+def _key_words(key: Any) -> tuple[int, ...]:
+    """An int or a JAX key (typed or raw) as non-negative integers."""
+    if isinstance(key, bool) or not isinstance(key, int | np.integer | jax.Array | np.ndarray):
+        raise InputError(f"key must be an integer or a JAX key, not {type(key).__name__}.")
+    if isinstance(key, int | np.integer):
+        if key < 0:
+            raise InputError(f"key must not be negative, got {key}.")
+        return (int(key),)
+    if isinstance(key, jax.Array) and jax.dtypes.issubdtype(key.dtype, jax.dtypes.prng_key):
+        key = jax.random.key_data(key)
+    words = np.asarray(key)
+    if words.dtype.kind not in "iu":
+        raise InputError(f"key must be an integer or a JAX key, not an array of {words.dtype}.")
+    return tuple(int(word) for word in words.reshape(-1))
+
+
+@dataclasses.dataclass(frozen=True)
+class Draws(abc.ABC):
+    """`n` points that stand for a standard normal in the bound."""
+
+    n: int
+
+    kind: ClassVar[str]
+
+    def __post_init__(self):
+        if isinstance(self.n, bool) or not isinstance(self.n, int | np.integer):
+            raise InputError(f"the number of draws must be an integer, not {self.n!r}.")
+        if self.n < 2:
+            raise InputError(f"the number of draws must be at least 2, got {self.n}.")
+
+    @abc.abstractmethod
+    def refusal(self, dim: int, updates_root: bool) -> str | None:
+        """Why these draws cannot work in `dim` dimensions, or None."""
+
+    @abc.abstractmethod
+    def points(self, rng: np.random.Generator, dim: int) -> np.ndarray:
+        """An array (n, dim)."""
+
+    def doubled(self) -> "Draws":
+        return type(self)(2 * self.n)
+
+    def make(self, key: Any, dim: int, stream: int = FIXED) -> np.ndarray:
+        return _cached(self, _key_words(key), dim, stream)
+
+
+@functools.lru_cache(maxsize=4)
+def _cached(draws: Draws, words: tuple[int, ...], dim: int, stream: int) -> np.ndarray:
+    points = draws.points(np.random.default_rng([*words, stream]), dim)
+    points.setflags(write=False)
+    return points
+
+
+def _null_space_refusal(kind: str, n: int, dim: int, updates_root: bool) -> str | None:
+    # ELBO_S of a root update is unbounded when the centred draws miss a direction: widening
+    # the root along it moves no draw and raises log|det A| for ever.
+    if updates_root and n <= dim + 1:
+        return (
+            f"{n} {kind} draws cannot fix a family that changes the whole root in {dim} dimensions: "
+            f"the bound has no maximum unless there are more than {dim + 1}. Use more draws "
+            f'(draws={2 * dim + 2} or above), or family="eig".'
+        )
+    return None
+
+
+class IID(Draws):
+    """Independent standard normal draws, as in the paper (which uses 1000)."""
+
+    kind = "iid"
+
+    def refusal(self, dim: int, updates_root: bool) -> str | None:
+        return _null_space_refusal(self.kind, self.n, dim, updates_root)
+
+    def points(self, rng: np.random.Generator, dim: int) -> np.ndarray:
+        return rng.standard_normal((self.n, dim))
+
+
+class Matched(Draws):
+    """Pairs `z, -z` whose mean is 0 and whose covariance is I exactly.
+
+    The bound is then exact for a quadratic target and hardly over-fits for others.
+    """
+
+    kind = "matched"
+
+    def refusal(self, dim: int, updates_root: bool) -> str | None:
+        del updates_root
+        if self.n % 2:
+            return f"matched draws come in pairs: {self.n} is odd, take {self.n + 1}."
+        if self.n // 2 <= dim:
+            return (
+                f"{self.n} matched draws are {self.n // 2} pairs, which cannot have unit covariance "
+                f"in {dim} dimensions: take at least {2 * dim + 2}, or mixvi.Sobol({self.n}) with "
+                "the families mu, eig or diag."
+            )
+        return None
+
+    def points(self, rng: np.random.Generator, dim: int) -> np.ndarray:
+        half = rng.standard_normal((self.n // 2, dim))
+        values, vectors = np.linalg.eigh(half.T @ half / len(half))
+        half = half @ (vectors / np.sqrt(values)) @ vectors.T
+        return np.concatenate([half, -half])
+
+
+class Sobol(Draws):
+    """Scrambled Sobol points through the normal quantile: where pairs cannot be had."""
+
+    kind = "Sobol"
+
+    def refusal(self, dim: int, updates_root: bool) -> str | None:
+        if dim > stats.qmc.Sobol.MAXDIM:
+            return f"Sobol points exist up to {stats.qmc.Sobol.MAXDIM} dimensions, not {dim}: use mixvi.IID."
+        return _null_space_refusal(self.kind, self.n, dim, updates_root)
+
+    def points(self, rng: np.random.Generator, dim: int) -> np.ndarray:
+        engine = stats.qmc.Sobol(dim, scramble=True, bits=52, rng=rng)
+        # Whole powers of two are balanced; the first n of them are taken.
+        uniform = engine.random_base2(int(np.ceil(np.log2(self.n))))[: self.n]
+        tiny = 2.0**-53
+        return special.ndtri(np.clip(uniform, tiny, 1 - tiny))
+
+
+def default_draws(dim: int, updates_root: bool, memory: int) -> Draws:
+    """Matched, starting at max(200, 4 D); Sobol where an array of that size breaks the budget."""
+    n = max(200, 4 * dim)
+    if 8 * n * dim <= memory // 4:
+        return Matched(n)
+    if updates_root:
+        raise InputError(
+            f"a family that changes the whole root needs more draws than dimensions: {n} draws in "
+            f"{dim} dimensions are {8 * n * dim / 2**30:.1f} GiB, a quarter of memory= is "
+            f'{memory / 2**32:.1f} GiB. Raise memory=, or use family="eig".'
+        )
+    return Sobol(1024)

@@ -1,0 +1,222 @@
+"""Room 7. The adaptation, compiled: from a Laplace Gaussian and fixed draws to a better Gaussian.
+
+Pure functions of arrays, so that one problem or a batch of them runs the same code.
+"""
+
+import functools
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+from jax import lax
+from jaxtyping import Array, Float, Int
+
+from . import _families
+from ._elbo import Bound, in_chunks, log_densities
+from ._errors import Code
+from ._families import Family, Matrix
+from ._laplace import Laplace, laplace
+from ._optimise import Minimum, bfgs, lbfgs, scaled_conjugate_gradients
+from ._target import Target
+
+OPTIMISERS = ("bfgs", "lbfgs", "scg")
+# A dense inverse Hessian of more numbers than this squared is not worth its memory.
+MOST_DENSE = 2000
+
+
+class Adapted(eqx.Module):
+    """Where the search over the bound ended, and the Gaussian that is there."""
+
+    params: Float[Array, " free"]
+    elbo: Float[Array, ""]
+    mean: Float[Array, " dim"]
+    root: Matrix
+    gradient: Float[Array, ""]
+    n_passes: Int[Array, ""]
+    n_values: Int[Array, ""]
+    n_products: Int[Array, ""]
+    code: Int[Array, ""]
+
+
+def climb(
+    target: Target,
+    start: Laplace,
+    z: Float[Array, "draws dim"],
+    family: Family,
+    optimiser: str,
+    tol: float,
+    max_steps: int,
+    memory: int,
+) -> Adapted:
+    """From the Laplace Gaussian through the poorer families, each from where the last ended.
+
+    A family contains its poorer one exactly on the same draws and no search ever goes down, so a
+    richer family never ends below a poorer one.
+    """
+    chunks = in_chunks(target, z, memory)
+    dim = z.shape[1]
+    m, a = jnp.zeros(dim, z.dtype), jnp.eye(dim, dtype=z.dtype)
+    found, n_values = None, 0
+    passed = jnp.zeros((2,), int)
+    for rung in ladder(family):
+        bound = Bound(target, start.mode, rung.root(start), *chunks, rung)
+        params, tried = _best_start(bound, rung, start, m, a, found)
+        n_values = n_values + tried
+        found = minimise(bound, params, optimiser, tol, max_steps)
+        passed = passed + jnp.stack([found.n_passes + rung.start_is_stationary, found.n_products])
+        m, a = found.point[:dim], rung.after(jnp.eye(dim, dtype=z.dtype), found.point[dim:])
+    assert found is not None
+    return _gaussian(bound, found, passed[0], n_values, passed[1])
+
+
+def resume(
+    target: Target,
+    start: Laplace,
+    z: Float[Array, "draws dim"],
+    family: Family,
+    params: Float[Array, " free"],
+    optimiser: str,
+    tol: float,
+    max_steps: int,
+    memory: int,
+) -> Adapted:
+    """From parameters of the same family: more draws, or a warm start."""
+    bound = Bound(target, start.mode, family.root(start), *in_chunks(target, z, memory), family)
+    found = minimise(bound, params, optimiser, tol, max_steps)
+    return _gaussian(bound, found, found.n_passes, jnp.array(0), found.n_products)
+
+
+def nearest(
+    start: Laplace, family: Family, mean: Float[Array, " dim"], root: Matrix
+) -> Float[Array, " free"]:
+    """The parameters of `family` around `start` nearest to the Gaussian `(mean, root root^T)`."""
+    around = family.root(start)
+    dense = jnp.diag(root) if root.ndim == 1 else root
+    if around.matrix.ndim == 1:
+        m, a = (mean - start.mode) / around.matrix, dense / around.matrix[:, None]
+    else:
+        m, a = (jnp.linalg.solve(around.matrix, b) for b in (mean - start.mode, dense))
+    phi = family.starts(around, a, jnp.zeros_like(a))[0]
+    return jnp.concatenate([m, phi])
+
+
+def ladder(family: Family) -> list[Family]:
+    """The family and those it contains, the poorest first."""
+    rungs = [family]
+    while (poorer := rungs[0].poorer) is not None:
+        rungs.insert(0, _families.NAMES[poorer]())
+    return rungs
+
+
+def minimise(
+    bound: Bound, params: Float[Array, " free"], optimiser: str, tol: float, max_steps: int
+) -> Minimum:
+    if optimiser == "scg":
+        return scaled_conjugate_gradients(
+            bound.loss_and_grad, bound.loss_product, params, tol, max_steps
+        )
+    dense = optimiser == "bfgs" and params.size <= MOST_DENSE
+    return (bfgs if dense else lbfgs)(bound.loss_and_grad, params, tol, max_steps)
+
+
+def _best_start(
+    bound: Bound, family: Family, start: Laplace, m: Array, a: Array, poorer: Minimum | None
+) -> tuple[Array, Array]:
+    """The candidate with the highest bound, and how many were evaluated.
+
+    The first candidate is the poorer family's end. Others are tried where the search could not
+    leave it, or where the Gaussian falls far short of its own evidence: for a Gaussian target the
+    two are equal, for a Laplace covariance far too wide they are not.
+    """
+    gradient = bound.root_gradient(m, a) if family.start_is_stationary else jnp.zeros_like(a)
+    phis = family.starts(bound.root, a, gradient)
+    first = jnp.concatenate([m, phis[0]])
+    if phis.shape[0] == 1:
+        return first, jnp.array(0)
+    # A poorer search that went nowhere finite has nothing to hand on: its mean is the mode then.
+    means = jnp.stack([m, jnp.zeros_like(m)]) if poorer is not None else m[None]
+    grid = jnp.concatenate(
+        [
+            jnp.repeat(means, phis.shape[0], axis=0),
+            jnp.tile(phis, (means.shape[0], 1)),
+        ],
+        axis=1,
+    )
+
+    def try_all() -> tuple[Array, Array]:
+        values = lax.map(bound.elbo, grid)
+        best = jnp.argmax(jnp.where(jnp.isfinite(values), values, -jnp.inf))
+        return grid[best], jnp.array(len(grid))
+
+    if family.start_is_stationary:
+        return try_all()
+    begin = -poorer.value if poorer is not None else bound.elbo(first)
+    evidence = start.log_evidence - start.root.log_det + bound.root.log_det
+    fine = evidence - begin < 0.5 + 0.1 * m.size  # false for a bound that is not a number
+    return lax.cond(fine, lambda: (first, jnp.array(0)), try_all)
+
+
+def _gaussian(
+    bound: Bound, found: Minimum, n_passes: Array, n_values: Array, n_products: Array
+) -> Adapted:
+    dim = bound.anchor.size
+    m, phi = found.point[:dim], found.point[dim:]
+    return Adapted(
+        params=found.point,
+        elbo=-found.value,
+        mean=bound.anchor + bound.root.apply(m),
+        root=bound.family.after(bound.root.matrix, phi),
+        gradient=jnp.abs(found.gradient).max(),
+        n_passes=n_passes,
+        n_values=n_values,
+        n_products=n_products,
+        code=found.code,
+    )
+
+
+# --- compiled, one problem or a batch ---------------------------------------------------------
+
+SEARCH = ("optimiser", "tol", "max_steps", "memory")
+laplace_one = jax.jit(laplace, static_argnames=("on_indefinite", "max_steps", "memory"))
+climb_one = jax.jit(climb, static_argnames=SEARCH)
+resume_one = jax.jit(resume, static_argnames=SEARCH)
+nearest_one = jax.jit(nearest)
+log_densities_one = jax.jit(log_densities, static_argnames="memory")
+
+
+@functools.partial(jax.jit, static_argnames=("on_indefinite", "max_steps", "memory"))
+def laplace_batch(target: Target, starts: Float[Array, "batch dim"], **options) -> Laplace:
+    return jax.vmap(lambda t, s: laplace(t, s, **options), in_axes=(_over(target), 0))(
+        target, starts
+    )
+
+
+@functools.partial(jax.jit, static_argnames=SEARCH)
+def climb_batch(target: Target, start: Laplace, z: Array, family: Family, **options) -> Adapted:
+    return jax.vmap(lambda t, s: climb(t, s, z, family, **options), in_axes=(_over(target), 0))(
+        target, start
+    )
+
+
+@functools.partial(jax.jit, static_argnames=SEARCH)
+def resume_batch(
+    target: Target, start: Laplace, z: Array, family: Family, params: Array, **options
+) -> Adapted:
+    return jax.vmap(
+        lambda t, s, p: resume(t, s, z, family, p, **options), in_axes=(_over(target), 0, 0)
+    )(target, start, params)
+
+
+@functools.partial(jax.jit, static_argnames="memory")
+def log_densities_batch(
+    target: Target, mean: Array, root: Array, z: Array, memory: int
+) -> Float[Array, "batch draws"]:
+    return jax.vmap(
+        lambda t, m, r: log_densities(t, m, r, z, memory), in_axes=(_over(target), 0, 0)
+    )(target, mean, root)
+
+
+def _over(target: Target) -> Target:
+    """Data carry the batch axis; arrays inside the user's function are shared."""
+    shared = jax.tree.map(lambda _: None, target)
+    return eqx.tree_at(lambda t: t.data, shared, 0, is_leaf=lambda leaf: leaf is None)

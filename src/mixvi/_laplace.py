@@ -1,0 +1,250 @@
+"""Room 3. The mode, the exact curvature there, its root, and the evidence.
+
+    w* = argmax log p~(w),   P = -H(w*),   Sigma_LA = P^-1 = R R^T,   R = Q diag(r_LA)
+
+Everything here compiles and batches; what went wrong is a code, and `explain_*` turns it into a
+sentence on the host.
+"""
+
+import dataclasses
+import math
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.scipy.linalg as jsl
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Bool, Float, Int
+
+from ._errors import Code
+from ._memory import bytes_of
+from ._optimise import newton, newton_cg
+from ._target import Structure, Target, listed
+
+POLICIES = ("raise", "absolute", "damp")
+# Above this dimension the way to the mode is found without Hessians.
+DENSE_NEWTON = 300
+MODE_TOL = 1e-7
+
+
+class Root(eqx.Module):
+    """A matrix `R` with `R R^T` the covariance; a vector stands for a diagonal matrix."""
+
+    matrix: Float[Array, "dim dim"] | Float[Array, " dim"]
+    log_det: Float[Array, ""]
+
+    def apply(self, v: Float[Array, " dim"]) -> Float[Array, " dim"]:
+        return self.matrix * v if self.matrix.ndim == 1 else self.matrix @ v
+
+
+class Laplace(eqx.Module):
+    mode: Float[Array, " dim"]
+    log_density: Float[Array, ""]
+    gradient: Float[Array, " dim"]
+    precision: Float[Array, "dim dim"]
+    root: Root
+    n_repaired: Int[Array, ""]
+    n_steps: Int[Array, ""]
+    code: Int[Array, ""]
+
+    @property
+    def log_evidence(self) -> Float[Array, ""]:
+        """`log p~(w*) + (D/2) log 2 pi + log|det R|`."""
+        return self.log_density + 0.5 * self.mode.size * math.log(2 * math.pi) + self.root.log_det
+
+
+@dataclasses.dataclass(frozen=True)
+class CurvatureReport:
+    """What the Hessian at the mode looked like, before any repair.
+
+    `min_eig`: smallest eigenvalue of the negative Hessian. `condition`: its condition number
+    after scaling to unit diagonal (free of the parameters' units). `gradient_norm`: at the mode,
+    in posterior standard deviations. `n_repaired`: eigenvalues that a repair policy changed.
+    """
+
+    min_eig: float
+    condition: float
+    gradient_norm: float
+    n_repaired: int
+
+
+# --- compiled ---------------------------------------------------------------------------------
+
+
+def laplace(
+    target: Target,
+    start: Float[Array, " dim"],
+    on_indefinite: str = "raise",
+    max_steps: int = 300,
+    memory: int = 2**30,
+) -> Laplace:
+    def value_and_grad(w: Array) -> tuple[Array, Array]:
+        return jax.value_and_grad(lambda u: -target(u))(w)
+
+    def product(w: Array, v: Array) -> Array:
+        return jax.jvp(lambda u: value_and_grad(u)[1], (w,), (v,))[1]
+
+    near = start
+    if start.size > DENSE_NEWTON:
+        near = newton_cg(value_and_grad, product, start, MODE_TOL, max_steps)
+    found = newton(
+        value_and_grad, lambda w: dense_hessian(product, w, memory), near, MODE_TOL, max_steps
+    )
+    root, n_repaired, definite = covariance_root(found.hessian, on_indefinite)
+    code = jnp.where((found.code == int(Code.OK)) & ~definite, int(Code.INDEFINITE), found.code)
+    return Laplace(
+        mode=found.point,
+        log_density=-found.value,
+        gradient=-found.gradient,
+        precision=found.hessian,
+        root=root,
+        n_repaired=n_repaired,
+        n_steps=found.n_steps,
+        code=code,
+    )
+
+
+def dense_hessian(product, w: Float[Array, " dim"], memory: int) -> Float[Array, "dim dim"]:
+    """Hessian-vector products with the unit vectors, as many at a time as the budget allows."""
+    eye = jnp.eye(w.size, dtype=w.dtype)
+    at_once = memory // bytes_of(product, w, w)
+    if at_once >= w.size:
+        hessian = jax.vmap(lambda v: product(w, v))(eye)
+    else:
+        hessian = lax.map(lambda v: product(w, v), eye, batch_size=max(1, int(at_once)))
+    return 0.5 * (hessian + hessian.T)
+
+
+def covariance_root(
+    precision: Float[Array, "dim dim"], on_indefinite: str
+) -> tuple[Root, Int[Array, ""], Bool[Array, ""]]:
+    """`R = Q diag(r)` with `R R^T = P^-1`, the number of eigenvalues repaired, and whether a
+    root was found at all.
+
+    With `s = sqrt|diag P|` and `P = s P^ s`, definiteness is judged on `P^`, which does not know
+    the parameters' units, and the root is built from its factor: `R0 = s^-1 L^-T`. Any rotation
+    `R0 W` is an exact root too, and with `W` the eigenvectors of `R0^T R0` its columns are those
+    of `Q diag(r)`. The eigenvalues of `P` itself would lose the small ones to rounding.
+    """
+    dim, dtype = precision.shape[0], precision.dtype
+    eye = jnp.eye(dim, dtype=dtype)
+    diagonal = jnp.abs(jnp.diagonal(precision))
+    scales = jnp.sqrt(jnp.where(diagonal > 0, diagonal, 1.0))
+    scaled = precision / scales / scales[:, None]
+    # lambda_max of a matrix with unit diagonal is between 1 and its dimension.
+    threshold = dim * jnp.finfo(dtype).eps * jnp.abs(scaled).sum(0).max()
+    definite = jnp.isfinite(jnp.linalg.cholesky(scaled - threshold * eye)).all()
+    n_repaired = jnp.array(0)
+    if on_indefinite != "raise":
+        repaired, n_repaired = lax.cond(
+            definite, lambda: (scaled, n_repaired), lambda: _repair(scaled, on_indefinite)
+        )
+        scaled = repaired
+        definite = jnp.isfinite(scaled).all()
+    factor = jnp.linalg.cholesky(jnp.where(definite, scaled, eye))
+    root0 = jsl.solve_triangular(factor, eye, lower=True).T / scales[:, None]
+    # Ascending eigenvalues of the covariance: the last column is the widest direction.
+    _, rotation = jnp.linalg.eigh(root0.T @ root0)
+    log_det = -jnp.log(jnp.diagonal(factor)).sum() - jnp.log(scales).sum()
+    matrix = jnp.where(definite, root0 @ rotation, jnp.nan)
+    return Root(matrix, jnp.where(definite, log_det, jnp.nan)), n_repaired, definite
+
+
+def _repair(scaled: Array, policy: str) -> tuple[Array, Array]:
+    """`absolute`: |eigenvalue|, and no smaller than 1e-6 of the largest. `damp`: all eigenvalues
+    raised by one number, until the smallest is 1e-3 of the largest."""
+    values, vectors = jnp.linalg.eigh(scaled)
+    largest = jnp.abs(values).max()
+    if policy == "absolute":
+        mended = jnp.maximum(jnp.abs(values), 1e-6 * largest)
+        n_repaired = (mended != values).sum()
+    else:
+        mended = values + jnp.maximum(1e-3 * largest - values[0], 0.0)
+        n_repaired = jnp.array(values.size)
+    return (vectors * mended) @ vectors.T, n_repaired
+
+
+# --- on the host ------------------------------------------------------------------------------
+
+
+def curvature_report(
+    precision: np.ndarray, gradient: np.ndarray, n_repaired: int
+) -> CurvatureReport:
+    if not np.isfinite(precision).all():
+        return CurvatureReport(math.nan, math.nan, math.nan, n_repaired)
+    values, vectors = np.linalg.eigh(precision)
+    scaled = np.linalg.eigvalsh(_unit_diagonal(precision)[0])
+    condition = scaled[-1] / scaled[0] if scaled[0] > 0 else math.inf
+    with np.errstate(divide="ignore", invalid="ignore"):
+        in_sds = (vectors.T @ gradient) / np.sqrt(np.abs(values))
+    return CurvatureReport(
+        min_eig=float(values[0]),
+        condition=float(condition),
+        gradient_norm=float(np.linalg.norm(np.nan_to_num(in_sds))),
+        n_repaired=n_repaired,
+    )
+
+
+def _unit_diagonal(precision: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    diagonal = np.abs(np.diagonal(precision))
+    scales = np.sqrt(np.where(diagonal > 0, diagonal, 1.0))
+    return precision / scales / scales[:, None], scales
+
+
+def explain_indefinite(structure: Structure, precision: np.ndarray) -> str:
+    """Names the eigenvalue and the parameters that carry its direction."""
+    if not np.isfinite(precision).all():
+        rows = np.flatnonzero(~np.isfinite(precision).all(1))
+        return (
+            "the Hessian at the mode is not finite, in "
+            f"{listed([structure.names[i] for i in rows])}: look there for a kink, or for "
+            "sqrt, log or a division at zero."
+        )
+    scaled, scales = _unit_diagonal(precision)
+    values, vectors = np.linalg.eigh(scaled)
+    direction = vectors[:, 0] / scales
+    weight = np.abs(vectors[:, 0])
+    carriers = [i for i in np.argsort(-weight)[:5] if weight[i] > 0.1 * weight.max()]
+    shown = ", ".join(f"{structure.names[i]} ({direction[i]:+.3g})" for i in carriers)
+    flat = abs(values[0]) <= 1e-8 * values[-1]
+    nature = (
+        "does not change along a direction (nothing in the density fixes it)"
+        if flat
+        else "curves upwards along a direction"
+    )
+    return (
+        f"the log density {nature} at the point where its gradient vanishes: the negative Hessian, "
+        f"scaled to unit diagonal, has smallest eigenvalue {values[0]:.3g} (largest "
+        f"{values[-1]:.3g}), carried by {shown}. Give these parameters a proper prior or drop one "
+        'of them, or choose a repair: on_indefinite="absolute" or "damp".'
+    )
+
+
+def explain_no_mode(
+    structure: Structure, start: np.ndarray, found: Laplace, log_density_at_start: float
+) -> str:
+    """Which parameter went where, and what the log density did meanwhile."""
+    mode = np.asarray(found.mode)
+    moved = np.abs(mode - start) / (1 + np.abs(start))
+    worst = int(np.argmax(np.where(np.isfinite(moved), moved, np.inf)))
+    slope = float(np.abs(np.asarray(found.gradient)).max())
+    end = float(found.log_density)
+    how = (
+        "got stuck" if int(found.code) == Code.STUCK else "was still going"
+    ) + f" after {int(found.n_steps)} steps"
+    facts = (
+        f"the search for a mode {how}: {structure.names[worst]} went from {start[worst]:.4g} to "
+        f"{mode[worst]:.4g} while the log density went from {log_density_at_start:.6g} to "
+        f"{end:.6g} (largest gradient now {slope:.3g}). "
+    )
+    if moved[worst] > 20:
+        return facts + (
+            "The density keeps rising in that direction, so it has no mode: give that parameter a "
+            "proper prior; in a hierarchical model write the group effects non-centred "
+            "(effect = mean + scale * standard_normal)."
+        )
+    return facts + (
+        "Try another start, rescale the parameters, or look for kinks and discontinuities in the "
+        "log density."
+    )

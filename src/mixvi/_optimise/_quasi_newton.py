@@ -1,0 +1,151 @@
+"""Quasi-Newton by optimistix, driven by our own loop: our test decides when it has converged."""
+
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import lineax as lx
+import optimistix as optx
+from jax import lax
+from jaxtyping import Array, Bool, Float, Int
+
+from .._errors import Code
+from ._result import Minimum, settled
+
+# The coordinates are posterior standard deviations, so a longer step leaves what the quadratic
+# model can know about.
+LONGEST_STEP = 2.0
+SHORTEST_BACKTRACK = 1e-7
+MAX_RESTARTS = 3
+
+
+class _CappedNewtonDescent(optx.AbstractDescent):
+    """optimistix's Newton step, no coordinate of it longer than `LONGEST_STEP`."""
+
+    newton: optx.NewtonDescent = optx.NewtonDescent(linear_solver=lx.Cholesky())
+
+    def init(self, y: Any, f_info_struct: Any) -> Any:
+        return self.newton.init(y, f_info_struct)
+
+    def query(self, y: Any, f_info: Any, state: Any) -> Any:
+        return self.newton.query(y, f_info, state)
+
+    def step(self, step_size: Any, state: Any) -> Any:
+        full, result = self.newton.step(jnp.ones_like(step_size), state)
+        longest = jnp.abs(full).max()
+        cap = jnp.where(longest > LONGEST_STEP, LONGEST_STEP / longest, 1.0)
+        return step_size * cap * full, result
+
+
+class _BFGS(optx.AbstractBFGS):
+    rtol: float = 0.0
+    atol: float = 0.0
+    norm: Callable = optx.max_norm
+    use_inverse: bool = True
+    descent: Any = _CappedNewtonDescent()
+    search: Any = optx.BacktrackingArmijo(slope=1e-4)
+    verbose: Callable = lambda **_: None
+
+
+class _LBFGS(optx.AbstractLBFGS):
+    rtol: float = 0.0
+    atol: float = 0.0
+    norm: Callable = optx.max_norm
+    use_inverse: bool = True
+    descent: Any = _CappedNewtonDescent()
+    search: Any = optx.BacktrackingArmijo(slope=1e-4)
+    history_length: int = 20
+    verbose: Callable = lambda **_: None
+
+
+def bfgs(
+    value_and_grad: Callable, start: Float[Array, " n"], tol: float, max_steps: int
+) -> Minimum:
+    return _minimise(_BFGS(), value_and_grad, start, tol, max_steps)
+
+
+def lbfgs(
+    value_and_grad: Callable, start: Float[Array, " n"], tol: float, max_steps: int
+) -> Minimum:
+    return _minimise(_LBFGS(), value_and_grad, start, tol, max_steps)
+
+
+def with_cheap_gradient(value_and_grad: Callable) -> Callable:
+    """A scalar function whose derivative is the gradient computed beside its value.
+
+    optimistix linearises the function it is given; differentiating through the loop over chunks of
+    draws would keep every chunk's intermediate values. The gradient is the only residual here.
+    """
+
+    @jax.custom_vjp
+    def function(point: Array) -> Array:
+        return value_and_grad(point)[0]
+
+    def backward(gradient: Array, cotangent: Array) -> tuple[Array]:
+        return (cotangent * gradient,)
+
+    function.defvjp(value_and_grad, backward)
+    return function
+
+
+class _Carry(eqx.Module):
+    point: Float[Array, " n"]
+    value: Float[Array, ""]
+    gradient: Float[Array, " n"]
+    step: Float[Array, " n"]
+    solver: Any
+    n_passes: Int[Array, ""]
+    n_restarts: Int[Array, ""]
+
+
+def _minimise(
+    solver: Any, value_and_grad: Callable, start: Array, tol: float, max_steps: int
+) -> Minimum:
+    scalar = with_cheap_gradient(value_and_grad)
+
+    def function(point: Array, _: None) -> tuple[Array, None]:
+        return scalar(point), None
+
+    struct = jax.ShapeDtypeStruct((), start.dtype)
+    begin = solver.init(function, start, None, {}, struct, None, frozenset())
+    fresh, static = eqx.partition(begin, eqx.is_array)
+
+    def advance(carry: _Carry) -> _Carry:
+        state = eqx.combine(carry.solver, static)
+        point, state, _ = solver.step(function, carry.point, None, {}, state, frozenset())
+        dynamic, _ = eqx.partition(state, eqx.is_array)
+        # A search that has backtracked to nothing starts again along the gradient.
+        lost = state.search_state.step_size < SHORTEST_BACKTRACK
+        anew = eqx.tree_at(lambda s: s.y_eval, fresh, point)
+        return _Carry(
+            point=point,
+            value=state.f_info.f,
+            gradient=state.f_info.grad,
+            step=state.y_eval - point,
+            solver=jax.tree.map(lambda new, old: jnp.where(lost, new, old), anew, dynamic),
+            n_passes=carry.n_passes + 1,
+            n_restarts=carry.n_restarts + lost,
+        )
+
+    def converged(carry: _Carry) -> Bool[Array, ""]:
+        return settled(carry.value, carry.gradient, carry.step, tol)
+
+    def unfinished(carry: _Carry) -> Bool[Array, ""]:
+        lost = carry.n_restarts > MAX_RESTARTS
+        hopeless = lost | ~jnp.isfinite(carry.value)
+        return ~converged(carry) & ~hopeless & (carry.n_passes < max_steps)
+
+    # The solver's first step only evaluates the start.
+    none = jnp.full_like(start, jnp.inf)
+    init = _Carry(start, jnp.zeros_like(start[0]), none, none, fresh, jnp.array(0), jnp.array(0))
+    final = lax.while_loop(unfinished, advance, init)
+    code = jnp.where(
+        converged(final),
+        int(Code.OK),
+        jnp.where(final.n_passes >= max_steps, int(Code.BOUND_OUT_OF_STEPS), int(Code.BOUND_STUCK)),
+    )
+    code = jnp.where(jnp.isfinite(final.value), code, int(Code.NON_FINITE_DRAWS))
+    n_products = jnp.zeros_like(final.n_passes)
+    return Minimum(final.point, final.value, final.gradient, final.n_passes, n_products, code)

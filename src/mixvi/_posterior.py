@@ -1,0 +1,265 @@
+"""Room 7. What comes back: a Gaussian with names, and everything known about how good it is."""
+
+import dataclasses
+import functools
+import math
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+import scipy.linalg
+from jaxtyping import Float, PyTree
+
+from . import _store
+from ._diagnostics import Diagnosis, Estimate, OtherMode, psis
+from ._draws import SAMPLE, generator
+from ._errors import InputError
+from ._laplace import CurvatureReport, curvature_report
+from ._target import Structure
+
+
+class ImportanceWeights(NamedTuple):
+    """Draws from the Gaussian and the weights that make them stand for the posterior."""
+
+    draws: PyTree
+    weights: Float[np.ndarray, " n"]
+    khat: float
+    ess: float
+
+
+@dataclasses.dataclass(frozen=True)
+class Judged:
+    """The fresh draws that judged the Gaussian (standard normal `z`) and what they said."""
+
+    diagnosis: Diagnosis
+    z: Float[np.ndarray, "n dim"]
+    log_p: Float[np.ndarray, " n"]
+    log_q: Float[np.ndarray, " n"]
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Posterior:
+    """A Gaussian approximation `N(mean, root root^T)` of a posterior.
+
+    Made by `fit`, `laplace` and `load`. `mean`, `std` and samples have the shape of `init`; all
+    numbers are NumPy float64 (float32 with `dtype="float32"`).
+    """
+
+    structure: Structure
+    family: str
+    flat_mean: Float[np.ndarray, " dim"]
+    root: Float[np.ndarray, "dim dim"] | Float[np.ndarray, " dim"]
+    mode: Float[np.ndarray, " dim"]
+    log_evidence_laplace: float
+    elbo_fixed: float | None
+    judged: Judged | None
+    other_modes: tuple[OtherMode, ...]
+    converged: bool
+    status: str
+    verdict: str
+    stats: Mapping[str, Any]
+    # the negative Hessian and gradient at the mode, or the report that was made of them
+    hessian: tuple[np.ndarray, np.ndarray, int] | CurvatureReport
+
+    # --- the Gaussian -------------------------------------------------------------------------
+
+    @property
+    def dim(self) -> int:
+        return self.structure.size
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """One name for every scalar parameter, in the order of `cov`."""
+        return self.structure.names
+
+    @property
+    def mean(self) -> PyTree:
+        return self.structure.unravel(self.flat_mean)
+
+    @functools.cached_property
+    def flat_std(self) -> Float[np.ndarray, " dim"]:
+        return np.abs(self.root) if self.root.ndim == 1 else np.sqrt((self.root**2).sum(1))
+
+    @property
+    def std(self) -> PyTree:
+        return self.structure.unravel(self.flat_std)
+
+    @functools.cached_property
+    def cov(self) -> Float[np.ndarray, "dim dim"]:
+        return np.diag(self.root**2) if self.root.ndim == 1 else self.root @ self.root.T
+
+    @functools.cached_property
+    def _lu(self) -> tuple[np.ndarray, np.ndarray]:
+        return scipy.linalg.lu_factor(self.root)
+
+    @functools.cached_property
+    def log_det_root(self) -> float:
+        diagonal = self.root if self.root.ndim == 1 else np.diagonal(self._lu[0])
+        return float(np.log(np.abs(diagonal)).sum())
+
+    def _colour(self, z: Float[np.ndarray, "n dim"]) -> Float[np.ndarray, "n dim"]:
+        return self.flat_mean + (z * self.root if self.root.ndim == 1 else z @ self.root.T)
+
+    def whiten(self, w: PyTree) -> Float[np.ndarray, "*batch dim"]:
+        """Where `w` stands in posterior standard deviations: `root^-1 (w - mean)`."""
+        flat = self._flat(w) - self.flat_mean
+        if self.root.ndim == 1:
+            return flat / self.root
+        columns = flat.reshape(-1, self.dim).T
+        return scipy.linalg.lu_solve(self._lu, columns).T.reshape(flat.shape)
+
+    def _flat(self, w: PyTree) -> np.ndarray:
+        """One point, or a stack of points with one leading axis on every leaf."""
+        try:
+            return self.structure.ravel(w, "w")
+        except InputError:
+            return self.structure.ravel(w, "w", batch=1)
+
+    def sample(self, key: Any, n: int) -> PyTree:
+        """`n` draws as a pytree shaped like `init` with a leading axis of length `n`."""
+        if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 0:
+            raise InputError(f"sample: n must be a non-negative integer, got {n!r}.")
+        z = generator(key, SAMPLE).standard_normal((n, self.dim))
+        return self.structure.unravel(self._colour(z).astype(self.flat_mean.dtype))
+
+    def log_prob(self, w: PyTree) -> float | Float[np.ndarray, " n"]:
+        """The Gaussian's log density at `w`: one point, or a stack of them as `sample` gives."""
+        z = self.whiten(w)
+        value = log_normal(z, self.log_det_root)
+        return float(value) if value.ndim == 0 else value
+
+    # --- how good it is -----------------------------------------------------------------------
+
+    @property
+    def elbo(self) -> Estimate | None:
+        """The bound on fresh draws; None when diagnostics were switched off."""
+        return self.judged.diagnosis.elbo if self.judged else None
+
+    @property
+    def gap(self) -> float | None:
+        """The fixed-draw bound minus the fresh one: what was gained by fitting the draws."""
+        if self.judged is None or self.elbo_fixed is None:
+            return None
+        return self.elbo_fixed - self.judged.diagnosis.elbo.value
+
+    @property
+    def khat(self) -> float | None:
+        return self.judged.diagnosis.khat if self.judged else None
+
+    @property
+    def log_evidence(self) -> float:
+        """Laplace's evidence for "laplace"; otherwise the bound (fresh draws where there are any)."""
+        if self.elbo_fixed is None:
+            return self.log_evidence_laplace
+        return self.elbo_fixed if self.elbo is None else self.elbo.value
+
+    @property
+    def hyper(self) -> None:
+        """Learnt hyperparameters: None, there are none."""
+        return None
+
+    @functools.cached_property
+    def curvature(self) -> CurvatureReport:
+        if isinstance(self.hessian, CurvatureReport):
+            return self.hessian
+        return curvature_report(*self.hessian)
+
+    def importance_weights(self) -> ImportanceWeights:
+        """The fresh draws with Pareto-smoothed weights (they sum to one): weighted averages over
+        `draws` estimate posterior expectations as long as `khat` is below 0.7."""
+        if self.judged is None:
+            raise InputError("importance_weights: fit with diagnostics=True, which makes the draws.")
+        if self.judged.diagnosis.n_non_finite:
+            raise InputError(
+                f"importance_weights: the log density is not finite at "
+                f"{self.judged.diagnosis.n_non_finite} of the draws, so they have no weights."
+            )
+        weights, khat = psis(self.judged.log_p - self.judged.log_q)
+        draws = self.structure.unravel(self._colour(self.judged.z))
+        return ImportanceWeights(draws, weights, khat, float(1 / (weights**2).sum()))
+
+    # --- what a person reads ------------------------------------------------------------------
+
+    def summary(self, most: int = 12) -> str:
+        """The verdict, the numbers behind it, and a table of parameters, on one screen."""
+        return _summary(self, most)
+
+    def __repr__(self) -> str:
+        return f"Posterior(family={self.family!r}, dim={self.dim}, verdict={self.verdict!r})"
+
+    __str__ = summary
+
+    def save(self, path: str | Path) -> Path:
+        """Arrays and names in one `.npz` file; `mixvi.load` needs nothing else."""
+        return _store.write(path, *_to_store(self))
+
+
+def log_normal(z: Float[np.ndarray, "*batch dim"], log_det_root: float) -> np.ndarray:
+    """`log N(mean + root z | mean, root root^T)`."""
+    dim = z.shape[-1]
+    return -0.5 * (z**2).sum(-1) - 0.5 * dim * math.log(2 * math.pi) - log_det_root
+
+
+def load(path: str | Path) -> Posterior:
+    """A posterior that `save` wrote; the model is not needed."""
+    header, arrays = _store.read(path)
+    judged = None
+    if header["diagnosis"] is not None:
+        fields = dict(header["diagnosis"])
+        diagnosis = Diagnosis(elbo=Estimate(**fields.pop("elbo")), **fields)
+        judged = Judged(diagnosis, arrays["z"], arrays["log_p"], arrays["log_q"])
+    plain = ("family", "log_evidence_laplace", "elbo_fixed", "converged", "status", "verdict", "stats")
+    return Posterior(
+        structure=_store.structure_from(header["structure"]),
+        flat_mean=arrays["mean"],
+        root=arrays["root"],
+        mode=arrays["mode"],
+        judged=judged,
+        other_modes=tuple(OtherMode(**mode) for mode in header["other_modes"]),
+        hessian=CurvatureReport(**header["curvature"]),
+        **{name: header[name] for name in plain},
+    )
+
+
+def _to_store(post: Posterior) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    header = {
+        "family": post.family,
+        "log_evidence_laplace": post.log_evidence_laplace,
+        "elbo_fixed": post.elbo_fixed,
+        "converged": post.converged,
+        "status": post.status,
+        "verdict": post.verdict,
+        "stats": dict(post.stats),
+        "curvature": dataclasses.asdict(post.curvature),
+        "other_modes": [dataclasses.asdict(mode) for mode in post.other_modes],
+        "diagnosis": dataclasses.asdict(post.judged.diagnosis) if post.judged else None,
+        "structure": _store.structure_to(post.structure),
+    }
+    arrays = {"mean": post.flat_mean, "root": post.root, "mode": post.mode}
+    if post.judged:
+        arrays |= {"z": post.judged.z, "log_p": post.judged.log_p, "log_q": post.judged.log_q}
+    return header, arrays
+
+
+def _summary(post: Posterior, most: int) -> str:
+    lines = [f"{post.verdict}", f"{post.status}", ""]
+    facts = [("family", f"{post.family}, {post.dim} parameter{'s' * (post.dim > 1)}")]
+    if post.elbo is not None:
+        gap = "" if post.gap is None else f"   (fixed draws {post.gap:+.4f})"
+        facts += [("ELBO", f"{post.elbo}{gap}")]
+        facts += [("k-hat", f"{post.khat:.2f}   ({post.judged.diagnosis.n_draws} fresh draws)")]  # type: ignore[union-attr]
+    facts += [("log evidence", f"{post.log_evidence:.4f}   (Laplace {post.log_evidence_laplace:.4f})")]
+    c = post.curvature
+    repaired = f", {c.n_repaired} eigenvalues repaired" if c.n_repaired else ""
+    facts += [("curvature", f"condition {c.condition:.2g}, smallest eigenvalue {c.min_eig:.2g}{repaired}")]
+    lines += [f"{name:<13} {text}" for name, text in facts]
+    shown = list(range(post.dim)) if post.dim <= most else list(range(most - 1))
+    width = max([len(post.names[i]) for i in shown] + [9])
+    lines += ["", f"{'parameter':<{width}} {'mean':>11} {'std':>11}"]
+    lines += [
+        f"{post.names[i]:<{width}} {post.flat_mean[i]:>11.4g} {post.flat_std[i]:>11.4g}" for i in shown
+    ]
+    if len(shown) < post.dim:
+        lines += [f"... and {post.dim - len(shown)} more: summary(most=...), .mean, .std"]
+    return "\n".join(lines)

@@ -1,0 +1,108 @@
+"""Room 2. One `.npz` file of plain arrays and a JSON header: no pickle, a schema number."""
+
+import json
+import math
+import zipfile
+from collections import OrderedDict
+from pathlib import Path
+from typing import Any
+
+import jax.tree_util as jtu
+import numpy as np
+
+from ._errors import InputError
+from ._target import Structure
+
+SCHEMA = 1
+
+
+def write(path: str | Path, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Path:
+    """Written beside the target and moved over it, so that a killed run leaves no half a file."""
+    path = Path(path)
+    if path.suffix != ".npz":
+        path = path.with_name(path.name + ".npz")
+    text = json.dumps(_safe({"schema": SCHEMA, **header}), allow_nan=False, default=_plain)
+    partial = path.with_name(f".{path.name}.partial")
+    with open(partial, "wb") as file:
+        np.savez_compressed(file, header=np.frombuffer(text.encode(), dtype=np.uint8), **arrays)  # type: ignore[arg-type]
+    partial.replace(path)
+    return path
+
+
+def read(path: str | Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    path = Path(path)
+    if not path.exists() and path.with_name(path.name + ".npz").exists():
+        path = path.with_name(path.name + ".npz")
+    if not path.exists():
+        raise InputError(f"load: there is no file {str(path)!r}.")
+    try:
+        with np.load(path, allow_pickle=False) as file:
+            arrays = {name: file[name] for name in file.files}
+        header = json.loads(arrays.pop("header").tobytes().decode(), object_hook=_revived)
+    except (zipfile.BadZipFile, KeyError, ValueError, OSError, EOFError, AttributeError) as err:
+        raise InputError(f"load: {str(path)!r} is not a posterior saved by mixvi ({err}).") from err
+    if header.get("schema") != SCHEMA:
+        raise InputError(
+            f"load: {str(path)!r} has schema {header.get('schema')}, this mixvi reads schema {SCHEMA}: "
+            "use the version that wrote it."
+        )
+    return header, arrays
+
+
+def _safe(value: Any) -> Any:
+    """JSON has no infinities: they travel as strings under a marked key."""
+    if isinstance(value, float) and not math.isfinite(value):
+        return {"__float__": repr(value)}
+    if isinstance(value, dict):
+        return {key: _safe(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return [_safe(item) for item in value]
+    return value
+
+
+def _revived(item: dict) -> Any:
+    return float(item["__float__"]) if set(item) == {"__float__"} else item
+
+
+def _plain(value: Any) -> Any:
+    if isinstance(value, np.generic):
+        return value.item()
+    raise TypeError(f"{type(value).__name__} cannot be written to JSON")
+
+
+# --- pytree structures: dicts, lists, tuples, None and leaves ----------------------------------
+
+
+def structure_to(structure: Structure) -> dict[str, Any]:
+    """The skeleton in JSON; a container that JSON cannot rebuild becomes an ordered dict of paths."""
+    tree = jtu.tree_unflatten(structure.treedef, list(range(len(structure.shapes))))
+    try:
+        skeleton = _skeleton(tree)
+    except TypeError:
+        skeleton = {"ordered": [[path, i] for i, path in enumerate(structure.paths)]}
+    return {"skeleton": skeleton, "shapes": structure.shapes, "paths": structure.paths}
+
+
+def structure_from(stored: dict[str, Any]) -> Structure:
+    treedef = jtu.tree_structure(_rebuilt(stored["skeleton"]))
+    return Structure(treedef, tuple(map(tuple, stored["shapes"])), tuple(stored["paths"]))
+
+
+def _skeleton(tree: Any) -> Any:
+    if tree is None or type(tree) is int:
+        return tree
+    if type(tree) is dict and all(type(key) is str for key in tree):
+        return {"dict": [[key, _skeleton(item)] for key, item in tree.items()]}
+    if type(tree) in (list, tuple):
+        return {type(tree).__name__: [_skeleton(item) for item in tree]}
+    raise TypeError(type(tree).__name__)
+
+
+def _rebuilt(skeleton: Any) -> Any:
+    if skeleton is None or isinstance(skeleton, int):
+        return skeleton
+    ((kind, items),) = skeleton.items()
+    if kind in ("dict", "ordered"):
+        made = {"dict": dict, "ordered": OrderedDict}[kind]
+        return made((key, _rebuilt(item)) for key, item in items)
+    return {"list": list, "tuple": tuple}[kind](_rebuilt(item) for item in items)

@@ -1,0 +1,272 @@
+"""Room 1. A user's function becomes a flat log density with names; all input checks live here."""
+
+import dataclasses
+import functools
+import math
+import numbers
+from collections.abc import Callable
+from typing import Any
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.tree_util as jtu
+import numpy as np
+from jaxtyping import Array, Float, PyTree, Shaped
+
+from ._errors import InputError, NonFiniteError
+
+FLOAT_TYPES = {"float64": np.dtype(np.float64), "float32": np.dtype(np.float32)}
+
+
+def precision_scope(dtype: np.dtype):
+    """Float64 inside, whatever the user's JAX flag is, and that flag as it was outside."""
+    return jax.enable_x64(dtype == np.float64)
+
+
+@dataclasses.dataclass(frozen=True)
+class Structure:
+    """The shape of the user's parameters: how a flat vector becomes their pytree, and back."""
+
+    treedef: Any
+    shapes: tuple[tuple[int, ...], ...]
+    paths: tuple[str, ...]
+
+    @functools.cached_property
+    def sizes(self) -> tuple[int, ...]:
+        return tuple(math.prod(shape) for shape in self.shapes)
+
+    @functools.cached_property
+    def size(self) -> int:
+        return sum(self.sizes)
+
+    @functools.cached_property
+    def names(self) -> tuple[str, ...]:
+        """One name for every scalar: `beta[3]`, `layer.w[0,1]`, `tau`."""
+        return tuple(
+            path + ("[" + ",".join(map(str, index)) + "]" if shape else "")
+            for path, shape in zip(self.paths, self.shapes, strict=True)
+            for index in np.ndindex(*shape)
+        )
+
+    def unravel(self, flat: Shaped[Any, "*batch dim"]) -> PyTree:
+        """Axes before the last one are kept, so that a stack of draws is unravelled at once."""
+        ends = np.cumsum(self.sizes)
+        leaves = [
+            flat[..., end - size : end].reshape(flat.shape[:-1] + shape)
+            for end, size, shape in zip(ends, self.sizes, self.shapes, strict=True)
+        ]
+        return jtu.tree_unflatten(self.treedef, leaves)
+
+    def ravel(self, tree: PyTree, what: str, batch: int = 0) -> np.ndarray:
+        """The flat vector of a pytree that must be of this structure (`batch` leading axes)."""
+        leaves, treedef = jtu.tree_flatten(tree)
+        if treedef != self.treedef:
+            raise InputError(f"{what} has the structure {treedef}, expected {self.treedef}.")
+        arrays = [np.asarray(leaf, dtype=np.float64) for leaf in leaves]
+        for path, array, shape in zip(self.paths, arrays, self.shapes, strict=True):
+            if array.shape[batch:] != shape or array.ndim < batch:
+                raise InputError(
+                    f"{what}: {path} has shape {array.shape}, expected {'(n,) + ' * batch}{shape}."
+                )
+        lead = arrays[0].shape[:batch]
+        if any(array.shape[:batch] != lead for array in arrays):
+            raise InputError(f"{what}: the leaves differ in their leading axis.")
+        return np.concatenate([array.reshape((*lead, -1)) for array in arrays], axis=-1)
+
+
+class Target(eqx.Module):
+    """`log p~(w)` on flat vectors: the user's function with its data bound.
+
+    A pytree whose arrays are the data, so that a new data set of the same shape reuses compiled
+    code; the function and the structure are static and compared by identity and equality.
+    """
+
+    arrays: PyTree[Array]
+    data: PyTree[Array]
+    function: tuple[tuple, Any] = eqx.field(static=True)
+    has_data: bool = eqx.field(static=True)
+    structure: Structure = eqx.field(static=True)
+
+    def __call__(self, flat: Float[Array, " dim"]) -> Float[Array, ""]:
+        leaves, treedef = self.function
+        function = eqx.combine(self.arrays, jtu.tree_unflatten(treedef, leaves))
+        arguments = (self.structure.unravel(flat), *((self.data,) if self.has_data else ()))
+        try:
+            value = function(*arguments)
+        except (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError) as err:
+            raise InputError(
+                "log_density cannot be traced by JAX: write it with jax.numpy instead of numpy, "
+                "and with jnp.where instead of `if` on parameters or data. JAX says: "
+                + str(err).splitlines()[0]
+            ) from err
+        except (TypeError, ValueError, IndexError, KeyError, AttributeError, ZeroDivisionError) as err:
+            if isinstance(err, InputError):
+                raise
+            raise InputError(
+                f"log_density raised {type(err).__name__} when called with "
+                f"{self._described(arguments)}: {str(err).splitlines()[0] if str(err) else err!r}"
+            ) from err
+        return self._checked(value, flat.dtype)
+
+    def _checked(self, value: Any, dtype: np.dtype) -> Float[Array, ""]:
+        if value is None or not hasattr(value, "shape") and not isinstance(value, numbers.Real):
+            raise InputError(
+                f"log_density returned {type(value).__name__}; it must return one real number. "
+                "Is a `return` missing?"
+            )
+        value = jnp.asarray(value)
+        if value.shape != ():
+            raise InputError(
+                f"log_density returned an array of shape {value.shape}; it must return one number. "
+                "Sum over observations, for example with .sum()."
+            )
+        if jnp.issubdtype(value.dtype, jnp.complexfloating):
+            raise InputError("log_density returned a complex number; it must return a real one.")
+        return value.astype(dtype)
+
+    @staticmethod
+    def _described(arguments: tuple) -> str:
+        shapes = [jtu.tree_map(lambda leaf: tuple(jnp.shape(leaf)), tree) for tree in arguments]
+        return " and ".join(
+            f"{what} of shapes {tree}" for what, tree in zip(("parameters", "data"), shapes, strict=False)
+        )
+
+
+# --- from the user's arguments to a Target ----------------------------------------------------
+
+
+def prepare(
+    log_density: Callable, init: PyTree, data: PyTree, dtype: np.dtype
+) -> tuple[Target, np.ndarray]:
+    """The checked target and the flat start, both in `dtype`."""
+    if not callable(log_density):
+        raise InputError(
+            f"log_density must be a function of the parameters, not {type(log_density).__name__}."
+        )
+    structure, start = flatten(init, dtype)
+    with precision_scope(dtype):
+        # A plain function is a leaf; a callable module or Partial has arrays, which stay dynamic.
+        arrays, rest = eqx.partition(log_density, eqx.is_array)
+        leaves, treedef = jtu.tree_flatten(rest)
+        target = Target(
+            arrays=cast_leaves(arrays, dtype, "log_density"),
+            data=cast_leaves(data, dtype, "data"),
+            function=(tuple(leaves), treedef),
+            has_data=data is not None,
+            structure=structure,
+        )
+    return target, start
+
+
+def flatten(init: PyTree, dtype: np.dtype) -> tuple[Structure, np.ndarray]:
+    """The structure of `init` and its numbers in one vector; refuses what is not real numbers."""
+    found, treedef = jtu.tree_flatten_with_path(init)
+    if not found:
+        raise InputError(f"init has no parameters ({init!r}): give an array or a pytree of arrays.")
+    arrays = []
+    for path, leaf in found:
+        name = _path_name(path)
+        array = _as_array(leaf, f"init: {name}")
+        if array.dtype.kind in "iub":
+            raise InputError(
+                f"init: {name} is of integer type {array.dtype}; parameters must be real numbers. "
+                "Write 0.0 instead of 0, or pass what is not a parameter through data=."
+            )
+        if array.dtype.kind != "f":
+            raise InputError(f"init: {name} has type {array.dtype}; parameters must be real numbers.")
+        arrays.append(array)
+    structure = _structure(
+        treedef, tuple(a.shape for a in arrays), tuple(_path_name(path) for path, _ in found)
+    )
+    if structure.size == 0:
+        raise InputError("init has arrays but no numbers in them: every leaf is empty.")
+    start = np.concatenate([array.reshape(-1) for array in arrays]).astype(dtype)
+    bad = np.flatnonzero(~np.isfinite(start))
+    if bad.size:
+        raise NonFiniteError(
+            f"init is not finite at {listed([structure.names[i] for i in bad])} "
+            f"({start[bad[0]]}): start from finite numbers."
+        )
+    return structure, start
+
+
+@functools.lru_cache(maxsize=256)
+def _structure(treedef: Any, shapes: tuple, paths: tuple) -> Structure:
+    """One object for one structure, so that its names are made once."""
+    return Structure(treedef, shapes, paths)
+
+
+def cast_leaves(tree: PyTree, dtype: np.dtype, what: str) -> PyTree:
+    """Real leaves in `dtype`; integers and booleans as they are; nothing else is data."""
+
+    def cast(path: Any, leaf: Any) -> Any:
+        if isinstance(leaf, jax.Array):
+            floating = jnp.issubdtype(leaf.dtype, jnp.floating)
+            return leaf.astype(dtype) if floating and leaf.dtype != dtype else leaf
+        array = _as_array(leaf, f"{what}: {_path_name(path, root=what)}")
+        return array.astype(dtype, copy=False) if array.dtype.kind == "f" else array
+
+    return jtu.tree_map_with_path(cast, tree)
+
+
+def _as_array(leaf: Any, what: str) -> np.ndarray:
+    try:
+        array = np.asarray(leaf)
+    except Exception as err:
+        raise InputError(f"{what} cannot be read as an array: {err}") from err
+    if array.dtype.kind not in "fiubc":
+        raise InputError(
+            f"{what} is {type(leaf).__name__} (array type {array.dtype}), not numbers: "
+            "encode text as integers and dates as real numbers first."
+        )
+    return array
+
+
+def explain_non_finite(
+    structure: Structure, start: np.ndarray, value: float, gradient: np.ndarray, data: PyTree
+) -> str:
+    """Why the log density cannot be used at the start: names data, then parameters."""
+    for path, leaf in jtu.tree_flatten_with_path(data)[0]:
+        array = np.asarray(leaf)
+        if array.dtype.kind == "f" and not np.isfinite(array).all():
+            where = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
+            count = int((~np.isfinite(array)).sum())
+            return (
+                f"the log density is {value} at the start because {_path_name(path, root='data')} "
+                f"has {count} non-finite number{'s' * (count > 1)}, the first at {list(where)}: "
+                "drop or fill those rows."
+            )
+    if not np.isfinite(value):
+        shown = listed([f"{n}={v:.4g}" for n, v in zip(structure.names, start, strict=True)], 4)
+        return (
+            f"the log density is {value} at the start ({shown}): start where it is finite, and "
+            "write constrained parameters on an unbounded scale (log of a scale, logit of a share)."
+        )
+    bad = [structure.names[i] for i in np.flatnonzero(~np.isfinite(gradient))]
+    return (
+        f"the gradient of the log density is not finite at the start, in {listed(bad)}: "
+        "look there for sqrt, log or a division at zero, or move the start."
+    )
+
+
+# --- names ------------------------------------------------------------------------------------
+
+
+def _path_name(path: tuple, root: str = "w") -> str:
+    """`layer.w`, `beta`, `w[0]`: the way a person would write where the leaf stands."""
+    text = ""
+    for entry in path:
+        if isinstance(entry, jtu.SequenceKey | jtu.FlattenedIndexKey):
+            index = entry.idx if isinstance(entry, jtu.SequenceKey) else entry.key
+            text = f"{text or root}[{index}]"
+        else:
+            part = str(entry.name if isinstance(entry, jtu.GetAttrKey) else getattr(entry, "key", entry))
+            text = f"{text}.{part}" if text else part
+    return text or root
+
+
+def listed(items: list[str], most: int = 5) -> str:
+    """`a, b, c and 12 more`."""
+    head = ", ".join(items[:most])
+    return head if len(items) <= most else f"{head} and {len(items) - most} more"
