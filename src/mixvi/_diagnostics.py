@@ -115,7 +115,7 @@ def _pareto_quantile(
 
 
 def verdict(
-    converged: bool, diagnosis: Diagnosis | None, gap: float | None, others: list[OtherMode]
+    converged: bool, diagnosis: Diagnosis | None, elbo_fixed: float | None, others: list[OtherMode]
 ) -> str:
     """One sentence: trust it, weigh it, or leave it; and why."""
     if not converged:
@@ -143,7 +143,8 @@ def verdict(
             "or tails that this Gaussian misses; try a richer family or other parameters."
         )
     near = f"k-hat {d.khat:.2f}, about {d.kl:.2g} nat from the posterior"
-    if gap is not None and gap > 0.1 and gap > 3 * d.elbo.se:
+    gap = 0.0 if elbo_fixed is None else elbo_fixed - d.elbo.value
+    if gap > max(0.1, 3 * d.elbo.se):
         return (
             f"Use with importance weights: fitted too closely to its draws (the bound is {gap:.2f} "
             f"nat lower on fresh ones; {near}); more draws would mend that."

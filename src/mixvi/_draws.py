@@ -19,10 +19,10 @@ FIXED, FRESH, PROBES, SAMPLE = range(4)
 
 
 def generator(key: Any, stream: int) -> np.random.Generator:
-    return np.random.default_rng([*_key_words(key), stream])
+    return np.random.default_rng([*key_words(key), stream])
 
 
-def _key_words(key: Any) -> tuple[int, ...]:
+def key_words(key: Any) -> tuple[int, ...]:
     """An int or a JAX key (typed or raw) as non-negative integers."""
     if isinstance(key, bool) or not isinstance(key, int | np.integer | jax.Array | np.ndarray):
         raise InputError(f"key must be an integer or a JAX key, not {type(key).__name__}.")
@@ -64,7 +64,7 @@ class Draws(abc.ABC):
         return type(self)(2 * self.n)
 
     def make(self, key: Any, dim: int, stream: int = FIXED) -> np.ndarray:
-        return _cached(self, _key_words(key), dim, stream)
+        return _cached(self, key_words(key), dim, stream)
 
 
 @functools.lru_cache(maxsize=4)

@@ -4,12 +4,14 @@ Pure functions of arrays, so that one problem or a batch of them runs the same c
 """
 
 import functools
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Float
 
 from . import _families
 from ._elbo import Bound, in_chunks, log_densities
@@ -28,14 +30,28 @@ class Adapted(eqx.Module):
     """Where the search over the bound ended, and the Gaussian that is there."""
 
     params: Float[Array, " free"]
-    elbo: Float[Array, ""]
     mean: Float[Array, " dim"]
     root: Matrix
-    gradient: Float[Array, ""]
-    n_passes: Int[Array, ""]
-    n_values: Int[Array, ""]
-    n_products: Int[Array, ""]
-    code: Int[Array, ""]
+    # the fields of AdaptedNumbers in one array: fetched at once
+    numbers: Float[Array, " 6"]
+
+
+class AdaptedNumbers(NamedTuple):
+    """The bound on the fixed draws, its largest gradient, and what the search cost: passes (value
+    and gradient), values alone, Hessian products."""
+
+    elbo: float
+    gradient: float
+    n_passes: int
+    n_values: int
+    n_products: int
+    code: Code
+
+    @classmethod
+    def fetched(cls, numbers: Float[Any, " 6"]) -> "AdaptedNumbers":
+        elbo, gradient, *counts = np.asarray(numbers).tolist()
+        n_passes, n_values, n_products, code = map(int, counts)
+        return cls(elbo, gradient, n_passes, n_values, n_products, Code(code))
 
 
 def climb(
@@ -161,34 +177,44 @@ def _gaussian(
 ) -> Adapted:
     dim = bound.anchor.size
     m, phi = found.point[:dim], found.point[dim:]
+    numbers = (
+        -found.value, jnp.abs(found.gradient).max(), n_passes, n_values, n_products, found.code
+    )  # fmt: skip
     return Adapted(
         params=found.point,
-        elbo=-found.value,
         mean=bound.anchor + bound.root.apply(m),
         root=bound.family.after(bound.root.matrix, phi),
-        gradient=jnp.abs(found.gradient).max(),
-        n_passes=n_passes,
-        n_values=n_values,
-        n_products=n_products,
-        code=found.code,
+        numbers=jnp.stack([jnp.asarray(number, found.value.dtype) for number in numbers]),
     )
 
 
 # --- compiled, one problem or a batch ---------------------------------------------------------
 
 SEARCH = ("optimiser", "tol", "max_steps", "memory")
-laplace_one = jax.jit(laplace, static_argnames=("on_indefinite", "max_steps", "memory"))
+LAPLACE = ("on_indefinite", "memory")
+
+
+@functools.partial(jax.jit, static_argnames=LAPLACE)
+def laplace_one(
+    target: Target, start: Float[Array, " dim"], on_indefinite: str, memory: int
+) -> tuple[Laplace, Float[Array, " 5"]]:
+    found = laplace(target, start, on_indefinite, memory=memory)
+    return found, found.numbers()
+
+
 climb_one = jax.jit(climb, static_argnames=SEARCH)
 resume_one = jax.jit(resume, static_argnames=SEARCH)
 nearest_one = jax.jit(nearest)
 log_densities_one = jax.jit(log_densities, static_argnames="memory")
 
 
-@functools.partial(jax.jit, static_argnames=("on_indefinite", "max_steps", "memory"))
-def laplace_batch(target: Target, starts: Float[Array, "batch dim"], **options) -> Laplace:
-    return jax.vmap(lambda t, s: laplace(t, s, **options), in_axes=(_over(target), 0))(
-        target, starts
-    )
+@functools.partial(jax.jit, static_argnames=LAPLACE)
+def laplace_batch(
+    target: Target, starts: Float[Array, "batch dim"], on_indefinite: str, memory: int
+) -> tuple[Laplace, Float[Array, "batch 5"]]:
+    return jax.vmap(
+        lambda t, s: laplace_one(t, s, on_indefinite, memory), in_axes=(_over(target), 0)
+    )(target, starts)
 
 
 @functools.partial(jax.jit, static_argnames=SEARCH)

@@ -18,7 +18,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from ._errors import InputError
-from ._laplace import Laplace, Root
+from ._laplace import Laplace, Root, eigen_root
 
 Matrix = Float[Array, "dim dim"] | Float[Array, " dim"]
 SQRT2 = math.sqrt(2.0)
@@ -68,7 +68,7 @@ class MeanOnly(Family):
     poorer = None
 
     def root(self, laplace: Laplace) -> Root:
-        return laplace.root
+        return eigen_root(laplace.root)
 
     def apply(self, phi, z):
         del phi
@@ -94,7 +94,7 @@ class EigenScale(Family):
     poorer = "mu"
 
     def root(self, laplace: Laplace) -> Root:
-        return laplace.root
+        return eigen_root(laplace.root)
 
     def apply(self, phi, z):
         return jnp.exp(phi / SQRT2) * z
@@ -129,7 +129,7 @@ class LowRank(Family):
         return u.reshape(-1, self.rank), v.reshape(-1, self.rank)
 
     def root(self, laplace: Laplace) -> Root:
-        return laplace.root
+        return eigen_root(laplace.root)
 
     def apply(self, phi, z):
         u, v = self._uv(phi)
@@ -164,7 +164,7 @@ class FullRank(Family):
     poorer = "eig"
 
     def root(self, laplace: Laplace) -> Root:
-        return laplace.root
+        return eigen_root(laplace.root)
 
     def _triangle(self, phi):
         dim = _triangle_side(phi.size)

@@ -13,8 +13,8 @@ from jaxtyping import PyTree
 
 from . import _engine
 from ._diagnostics import OtherMode, diagnose, verdict
-from ._draws import FIXED, FRESH, PROBES, Draws, Matched, default_draws, generator
-from ._engine import OPTIMISERS, Adapted
+from ._draws import FIXED, FRESH, PROBES, Draws, Matched, default_draws, generator, key_words
+from ._engine import OPTIMISERS, Adapted, AdaptedNumbers
 from ._errors import (
     Code,
     IndefiniteHessianError,
@@ -24,8 +24,8 @@ from ._errors import (
     NonFiniteError,
     NotConvergedWarning,
 )
-from ._families import Family, named
-from ._laplace import POLICIES, Laplace, explain_indefinite, explain_no_mode
+from ._families import Family, MeanOnly, named
+from ._laplace import POLICIES, Laplace, LaplaceNumbers, explain_indefinite, explain_no_mode
 from ._posterior import Judged, Posterior, log_normal
 from ._target import FLOAT_TYPES, Target, explain_non_finite, precision_scope, prepare
 
@@ -149,8 +149,7 @@ def fit(
     target, start = prepare(log_density, init, data, options.dtype)
     fixed = options.in_dimension(target.structure.size)
     post, error = solve(target, start, options, fixed, warm)
-    seconds = time.perf_counter() - began
-    post = dataclasses.replace(post, stats={**post.stats, "seconds": seconds})
+    post.stats["seconds"] = time.perf_counter() - began
     if error is not None and throw:
         raise error
     if error is None and not post.converged:
@@ -167,16 +166,16 @@ def solve(
 ) -> tuple[Posterior, MixviError | None]:
     """One problem, from start to verdict. Never raises for what the data did."""
     with precision_scope(options.dtype):
-        found = _engine.laplace_one(
+        found, numbers = _engine.laplace_one(
             target, start, on_indefinite=options.on_indefinite, memory=options.memory
         )
-        code = Code(int(found.code))
-        if code is not Code.OK:
-            return failure(target, start, options, jax.device_get(found))
-        if options.family is None:
-            return finish(target, options, found, None, None)
+        numbers = LaplaceNumbers.fetched(numbers)
+        if numbers.code is not Code.OK:
+            return failure(target, start, options, found, numbers)
+        if options.family is None or fixed is None:
+            return finish(target, options, found, numbers)
         adapted, fixed, judged = _adapt(target, found, options, fixed, warm)
-    return finish(target, options, found, adapted, fixed, judged)
+    return finish(target, options, found, numbers, adapted, fixed, judged)
 
 
 def _adapt(
@@ -194,10 +193,14 @@ def _adapt(
     else:
         adapted = _engine.climb_one(target, found, z, options.family, **options.search)
     for _ in range(MOST_DOUBLINGS):
-        if options.draws is not None or int(adapted.code) != Code.OK:
+        if options.draws is not None:
+            break
+        numbers = AdaptedNumbers.fetched(adapted.numbers)
+        if numbers.code is not Code.OK:
             break
         judged = judge(target, adapted.mean, adapted.root, options)
-        if not wants_more_draws(float(adapted.elbo), judged) or 16 * fixed.n * dim > options.memory // 4:
+        affordable = 16 * fixed.n * dim <= options.memory // 4
+        if not wants_more_draws(numbers.elbo, judged) or not affordable:
             return adapted, fixed, judged
         fixed = fixed.doubled()
         z = fixed.make(options.key, dim, FIXED).astype(options.dtype, copy=False)
@@ -233,44 +236,53 @@ def finish(
     target: Target,
     options: Options,
     found: Laplace,
-    adapted: Adapted | None,
-    fixed: Draws | None,
+    numbers: LaplaceNumbers,
+    adapted: Adapted | None = None,
+    fixed: Draws | None = None,
     judged: Judged | None = None,
 ) -> tuple[Posterior, MixviError | None]:
     """From arrays on the device to what the user holds."""
-    found, adapted = jax.device_get((found, adapted))
-    if adapted is not None and Code(int(adapted.code)) is Code.NON_FINITE_DRAWS:
-        return failure(target, np.asarray(found.mode), options, found, adapted)
-    mean, root = (found.mode, found.root.matrix) if adapted is None else (adapted.mean, adapted.root)
+    search = None if adapted is None else AdaptedNumbers.fetched(adapted.numbers)
+    if search is not None and search.code is Code.NON_FINITE_DRAWS:
+        return failure(target, np.asarray(found.mode), options, found, numbers, search)
+    mode = np.asarray(found.mode)
+    mean = mode if adapted is None else np.asarray(adapted.mean)
+    root = np.asarray(found.root.matrix if adapted is None else adapted.root)
     others: tuple[OtherMode, ...] = ()
-    if options.diagnostics:
+    if not options.diagnostics:
+        judged = None
+    else:
         with precision_scope(options.dtype):
             judged = judged or judge(target, mean, root, options)
-            others = look_around(target, found, options)
-    converged = adapted is None or int(adapted.code) == Code.OK
-    elbo_fixed = None if adapted is None else float(adapted.elbo)
+            others = look_around(target, mode, np.asarray(found.root.matrix), numbers, options)
+    converged = search is None or search.code is Code.OK
+    elbo_fixed = None if search is None else search.elbo
     post = Posterior(
         structure=target.structure,
         family="laplace" if options.family is None else options.family.name,
-        flat_mean=np.asarray(mean),
-        root=np.asarray(root),
-        mode=np.asarray(found.mode),
-        log_evidence_laplace=float(found.log_evidence),
+        flat_mean=mean,
+        root=root,
+        mode=mode,
+        log_evidence_laplace=numbers.log_evidence,
         elbo_fixed=elbo_fixed,
-        judged=judged if options.diagnostics else None,
+        judged=judged,
         other_modes=others,
         converged=converged,
-        status=_status(found, adapted, fixed),
-        verdict="",
-        stats=_stats(options, found, adapted, fixed),
-        hessian=(found.precision, found.gradient, int(found.n_repaired)),
+        status=_status(numbers, search, fixed),
+        verdict=verdict(converged, judged and judged.diagnosis, elbo_fixed, list(others)),
+        stats=_stats(options, numbers, search, fixed),
+        hessian=(found.precision, found.gradient, numbers.n_repaired),
     )
-    diagnosis = post.judged.diagnosis if post.judged else None
-    sentence = verdict(converged, diagnosis, post.gap, list(others))
-    return dataclasses.replace(post, verdict=sentence), None
+    return post, None
 
 
-def look_around(target: Target, found: Laplace, options: Options) -> tuple[OtherMode, ...]:
+def look_around(
+    target: Target,
+    mode: np.ndarray,
+    matrix: np.ndarray,
+    numbers: LaplaceNumbers,
+    options: Options,
+) -> tuple[OtherMode, ...]:
     """Other modes that wide probes stumble upon.
 
     Probes are Laplace draws stretched 2 to 50 times. Where one of them has a density that a
@@ -281,19 +293,19 @@ def look_around(target: Target, found: Laplace, options: Options) -> tuple[Other
     rng = generator(options.key, PROBES)
     stretch = np.exp(rng.uniform(math.log(2), math.log(50), (N_PROBES, 1)))
     z = (stretch * rng.standard_normal((N_PROBES, dim))).astype(options.dtype)
-    mode, matrix = np.asarray(found.mode), np.asarray(found.root.matrix)
     log_p = np.asarray(
         _engine.log_densities_one(target, mode, matrix, z, memory=options.memory), dtype=np.float64
     )
     r2 = (z**2).sum(1)
-    dense = np.isfinite(log_p) & (log_p > float(found.log_density) - 0.5 * dim - 10)
+    dense = np.isfinite(log_p) & (log_p > numbers.log_density - 0.5 * dim - 10)
     surprising = dense & (0.5 * r2 > 0.5 * dim + 20)
-    seen = [(mode, float(found.log_evidence))]
+    seen = [(mode, numbers.log_evidence)]
     for i in np.argsort(-np.where(surprising, log_p, -np.inf))[: min(MOST_CLIMBS, surprising.sum())]:
-        other = _engine.laplace_one(
+        other, its_numbers = _engine.laplace_one(
             target, mode + matrix @ z[i], on_indefinite="raise", memory=options.memory
         )
-        if int(other.code) != Code.OK:
+        its_numbers = LaplaceNumbers.fetched(its_numbers)
+        if its_numbers.code is not Code.OK:
             continue
         place = np.asarray(other.mode)
         steps = np.asarray(other.root.matrix)
@@ -302,7 +314,7 @@ def look_around(target: Target, found: Laplace, options: Options) -> tuple[Other
             for m, _ in seen
         ]
         if min(apart) > 1.0:
-            seen.append((place, float(other.log_evidence)))
+            seen.append((place, its_numbers.log_evidence))
     evidence = np.array([log_evidence for _, log_evidence in seen])
     share = np.exp(evidence - np.logaddexp.reduce(evidence))
     distance = [float(np.linalg.norm(np.linalg.solve(matrix, place - mode))) for place, _ in seen]
@@ -314,10 +326,11 @@ def failure(
     start: np.ndarray,
     options: Options,
     found: Laplace,
-    adapted: Adapted | None = None,
+    numbers: LaplaceNumbers,
+    search: AdaptedNumbers | None = None,
 ) -> tuple[Posterior, MixviError]:
     """A Posterior of NaNs whose status is the sentence of the error that goes with it."""
-    error = _error(target, start, options, found, adapted)
+    error = _error(target, start, options, jax.device_get(found), numbers, search)
     dim = target.structure.size
     status = str(error)[0].upper() + str(error)[1:]
     post = Posterior(
@@ -333,69 +346,77 @@ def failure(
         converged=False,
         status=status,
         verdict=f"No Gaussian: {status}",
-        stats=_stats(options, found, None, None),
-        hessian=(found.precision, found.gradient, int(found.n_repaired)),
+        stats=_stats(options, numbers, None, None),
+        hessian=(found.precision, found.gradient, numbers.n_repaired),
     )
     return post, error
 
 
 def _error(
-    target: Target, start: np.ndarray, options: Options, found: Laplace, adapted: Adapted | None
+    target: Target,
+    start: np.ndarray,
+    options: Options,
+    found: Laplace,
+    numbers: LaplaceNumbers,
+    search: AdaptedNumbers | None,
 ) -> MixviError:
     structure = target.structure
-    if adapted is not None:
-        return NonFiniteError(
-            "the log density is not finite at some of the fixed draws, however narrow the Gaussian "
-            "is made" * (options.family.name != "mu")
-            + "the log density is not finite at some draws of the Laplace Gaussian, whose width "
-            'the family "mu" cannot change' * (options.family.name == "mu")
-            + ": write constrained parameters on an unbounded scale (log of a scale, logit of a "
-            'share), or use family="eig".'
+    if search is not None:
+        whose = (
+            'at draws of the Laplace Gaussian, whose width the family "mu" cannot change'
+            if options.family == MeanOnly()
+            else "at some of the fixed draws, however narrow the Gaussian is made"
         )
-    code = Code(int(found.code))
-    if code is Code.INDEFINITE:
-        return IndefiniteHessianError(explain_indefinite(structure, np.asarray(found.precision)))
-    gradient = np.asarray(found.gradient)
-    if code is Code.NON_FINITE_START:
-        value = float(found.log_density)
-        return NonFiniteError(explain_non_finite(structure, start, value, gradient, target.data))
+        return NonFiniteError(
+            f"the log density is not finite {whose}: write constrained parameters on an unbounded "
+            'scale (log of a scale, logit of a share), or use family="eig".'
+        )
+    if numbers.code is Code.INDEFINITE:
+        return IndefiniteHessianError(explain_indefinite(structure, found.precision))
+    if numbers.code is Code.NON_FINITE_START:
+        return NonFiniteError(
+            explain_non_finite(
+                structure, start, numbers.log_density, found.gradient, target.data
+            )
+        )
     with precision_scope(options.dtype):
-        before = float(jax.jit(target)(start))
-    return NoModeError(explain_no_mode(structure, start, found, before))
+        before = float(jax.jit(Target.__call__)(target, start))
+    return NoModeError(
+        explain_no_mode(structure, start, found.mode, found.gradient, numbers, before)
+    )
 
 
-def _status(found: Laplace, adapted: Adapted | None, fixed: Draws | None) -> str:
-    repaired = int(found.n_repaired)
+def _status(numbers: LaplaceNumbers, search: AdaptedNumbers | None, fixed: Draws | None) -> str:
+    repaired = numbers.n_repaired
     note = f" The Hessian was repaired ({repaired} eigenvalues)." if repaired else ""
-    if adapted is None or fixed is None:
-        return f"Mode found in {int(found.n_steps)} Newton steps." + note
-    code, passes = Code(int(adapted.code)), int(adapted.n_passes)
+    if search is None or fixed is None:
+        return f"Mode found in {numbers.n_steps} Newton steps.{note}"
     ended = {
         Code.OK: "Converged",
         Code.BOUND_OUT_OF_STEPS: "Stopped by max_steps, not converged,",
         Code.BOUND_STUCK: "Stuck (no step raises the bound; is the log density smooth?)",
-    }[code]
+    }[search.code]
     return (
-        f"{ended} after {passes} passes over {fixed.n} {fixed.kind} draws; largest gradient "
-        f"{float(adapted.gradient):.1e} per standard deviation." + note
+        f"{ended} after {search.n_passes} passes over {fixed.n} {fixed.kind} draws; largest "
+        f"gradient {search.gradient:.1e} per standard deviation.{note}"
     )
 
 
 def _stats(
-    options: Options, found: Laplace, adapted: Adapted | None, fixed: Draws | None
+    options: Options, numbers: LaplaceNumbers, search: AdaptedNumbers | None, fixed: Draws | None
 ) -> dict[str, Any]:
     key = options.key if isinstance(options.key, int) else str(options.key)
-    stats = {"mode_steps": int(found.n_steps), "key": key, "dtype": str(options.dtype)}
-    if adapted is None or fixed is None:
+    stats = {"mode_steps": numbers.n_steps, "key": key, "dtype": options.dtype.name}
+    if search is None or fixed is None:
         return stats
     return stats | {
         "draws": fixed.n,
         "draws_kind": fixed.kind,
         "optimiser": options.optimiser,
-        "passes": int(adapted.n_passes),
-        "values": int(adapted.n_values),
-        "products": int(adapted.n_products),
-        "gradient": float(adapted.gradient),
+        "passes": search.n_passes,
+        "values": search.n_values,
+        "products": search.n_products,
+        "gradient": search.gradient,
     }
 
 
@@ -433,7 +454,7 @@ def checked_options(
             f"diagnostics must be True, False or a number of fresh draws of at least 100, "
             f"got {diagnostics!r}."
         )
-    generator(key, FIXED)
+    key_words(key)
     return Options(
         family=named(family),
         draws=draws,

@@ -8,6 +8,7 @@ sentence on the host.
 
 import dataclasses
 import math
+from typing import Any, NamedTuple
 
 import equinox as eqx
 import jax
@@ -53,6 +54,28 @@ class Laplace(eqx.Module):
         """`log p~(w*) + (D/2) log 2 pi + log|det R|`."""
         return self.log_density + 0.5 * self.mode.size * math.log(2 * math.pi) + self.root.log_det
 
+    def numbers(self) -> Float[Array, " 5"]:
+        """The scalars in one array: fetched at once, they cost one trip to the device."""
+        counts = (self.n_repaired, self.n_steps, self.code)
+        parts = (self.log_density, self.log_evidence, *counts)
+        return jnp.stack([jnp.asarray(part, self.mode.dtype) for part in parts])
+
+
+class LaplaceNumbers(NamedTuple):
+    """`Laplace.numbers()` on the host."""
+
+    log_density: float
+    log_evidence: float
+    n_repaired: int
+    n_steps: int
+    code: Code
+
+    @classmethod
+    def fetched(cls, numbers: Float[Any, " 5"]) -> "LaplaceNumbers":
+        log_density, log_evidence, *counts = np.asarray(numbers).tolist()
+        n_repaired, n_steps, code = map(int, counts)
+        return cls(log_density, log_evidence, n_repaired, n_steps, Code(code))
+
 
 @dataclasses.dataclass(frozen=True)
 class CurvatureReport:
@@ -85,19 +108,21 @@ def laplace(
     def product(w: Array, v: Array) -> Array:
         return jax.jvp(lambda u: value_and_grad(u)[1], (w,), (v,))[1]
 
+    def second_order(w: Array) -> tuple[Array, Array, Array]:
+        return *value_and_grad(w), dense_hessian(product, w, memory)
+
     near = start
     if start.size > DENSE_NEWTON:
         near = newton_cg(value_and_grad, product, start, MODE_TOL, max_steps)
-    found = newton(
-        value_and_grad, lambda w: dense_hessian(product, w, memory), near, MODE_TOL, max_steps
-    )
-    root, n_repaired, definite = covariance_root(found.hessian, on_indefinite)
+    found = newton(second_order, near, MODE_TOL, max_steps)
+    here = found.here
+    root, n_repaired, definite = covariance_root(here.hessian, on_indefinite)
     code = jnp.where((found.code == int(Code.OK)) & ~definite, int(Code.INDEFINITE), found.code)
     return Laplace(
-        mode=found.point,
-        log_density=-found.value,
-        gradient=-found.gradient,
-        precision=found.hessian,
+        mode=here.point,
+        log_density=-here.value,
+        gradient=-here.gradient,
+        precision=here.hessian,
         root=root,
         n_repaired=n_repaired,
         n_steps=found.n_steps,
@@ -119,39 +144,52 @@ def dense_hessian(product, w: Float[Array, " dim"], memory: int) -> Float[Array,
 def covariance_root(
     precision: Float[Array, "dim dim"], on_indefinite: str
 ) -> tuple[Root, Int[Array, ""], Bool[Array, ""]]:
-    """`R = Q diag(r)` with `R R^T = P^-1`, the number of eigenvalues repaired, and whether a
-    root was found at all.
+    """A root of `P^-1`, the number of eigenvalues repaired, and whether a root was found at all.
 
-    With `s = sqrt|diag P|` and `P = s P^ s`, definiteness is judged on `P^`, which does not know
-    the parameters' units, and the root is built from its factor: `R0 = s^-1 L^-T`. Any rotation
-    `R0 W` is an exact root too, and with `W` the eigenvectors of `R0^T R0` its columns are those
-    of `Q diag(r)`. The eigenvalues of `P` itself would lose the small ones to rounding.
+    With `s = sqrt|diag P|` and `P = s P^ s`, definiteness is judged on `P^ = L L^T`, which does
+    not know the parameters' units, and the root is `s^-1 L^-T`.
     """
-    dim, dtype = precision.shape[0], precision.dtype
-    eye = jnp.eye(dim, dtype=dtype)
+    eye = jnp.eye(precision.shape[0], dtype=precision.dtype)
     diagonal = jnp.abs(jnp.diagonal(precision))
     scales = jnp.sqrt(jnp.where(diagonal > 0, diagonal, 1.0))
     scaled = precision / scales / scales[:, None]
-    # lambda_max of a matrix with unit diagonal is between 1 and its dimension.
-    threshold = dim * jnp.finfo(dtype).eps * jnp.abs(scaled).sum(0).max()
-    definite = jnp.isfinite(jnp.linalg.cholesky(scaled - threshold * eye)).all()
+    inverse_factor, definite = _inverse_factor(scaled)
     n_repaired = jnp.array(0)
     if on_indefinite != "raise":
-        repaired, n_repaired = lax.cond(
-            definite, lambda: (scaled, n_repaired), lambda: _repair(scaled, on_indefinite)
+        inverse_factor, n_repaired = lax.cond(
+            definite,
+            lambda: (inverse_factor, n_repaired),
+            lambda: _repaired_inverse_factor(scaled, on_indefinite),
         )
-        scaled = repaired
-        definite = jnp.isfinite(scaled).all()
-    factor = jnp.linalg.cholesky(jnp.where(definite, scaled, eye))
-    root0 = jsl.solve_triangular(factor, eye, lower=True).T / scales[:, None]
-    # Ascending eigenvalues of the covariance: the last column is the widest direction.
-    _, rotation = jnp.linalg.eigh(root0.T @ root0)
-    log_det = -jnp.log(jnp.diagonal(factor)).sum() - jnp.log(scales).sum()
-    matrix = jnp.where(definite, root0 @ rotation, jnp.nan)
+        definite = jnp.isfinite(inverse_factor).all()
+    inverse_factor = jnp.where(definite, inverse_factor, eye)
+    log_det = jnp.log(jnp.diagonal(inverse_factor)).sum() - jnp.log(scales).sum()
+    matrix = jnp.where(definite, inverse_factor.T / scales[:, None], jnp.nan)
     return Root(matrix, jnp.where(definite, log_det, jnp.nan)), n_repaired, definite
 
 
-def _repair(scaled: Array, policy: str) -> tuple[Array, Array]:
+def eigen_root(root: Root) -> Root:
+    """The same Gaussian's root `R = Q diag(r)`, which families adapt.
+
+    Any rotation `R0 W` of an exact root is one too, and with `W` the eigenvectors of `R0^T R0` its
+    columns are those of `Q diag(r)`, the widest last. The eigenvalues of `P` itself would lose the
+    small ones to rounding.
+    """
+    _, rotation = jnp.linalg.eigh(root.matrix.T @ root.matrix)
+    return Root(root.matrix @ rotation, root.log_det)
+
+
+def _inverse_factor(scaled: Array) -> tuple[Array, Bool[Array, ""]]:
+    """`L^-1` of `P^ = L L^T`, and whether `P^` is definite beyond rounding."""
+    dim = scaled.shape[0]
+    factor = jnp.linalg.cholesky(scaled)
+    inverse = jsl.solve_triangular(factor, jnp.eye(dim, dtype=scaled.dtype), lower=True)
+    # 1 / tr(P^^-1) lies between lambda_min / D and lambda_min, and lambda_max is at most D.
+    smallest = 1 / (inverse**2).sum()
+    return inverse, smallest > dim * jnp.finfo(scaled.dtype).eps  # false for not-a-number
+
+
+def _repaired_inverse_factor(scaled: Array, policy: str) -> tuple[Array, Array]:
     """`absolute`: |eigenvalue|, and no smaller than 1e-6 of the largest. `damp`: all eigenvalues
     raised by one number, until the smallest is 1e-3 of the largest."""
     values, vectors = jnp.linalg.eigh(scaled)
@@ -162,7 +200,7 @@ def _repair(scaled: Array, policy: str) -> tuple[Array, Array]:
     else:
         mended = values + jnp.maximum(1e-3 * largest - values[0], 0.0)
         n_repaired = jnp.array(values.size)
-    return (vectors * mended) @ vectors.T, n_repaired
+    return _inverse_factor((vectors * mended) @ vectors.T)[0], n_repaired
 
 
 # --- on the host ------------------------------------------------------------------------------
@@ -222,21 +260,22 @@ def explain_indefinite(structure: Structure, precision: np.ndarray) -> str:
 
 
 def explain_no_mode(
-    structure: Structure, start: np.ndarray, found: Laplace, log_density_at_start: float
+    structure: Structure,
+    start: np.ndarray,
+    mode: np.ndarray,
+    gradient: np.ndarray,
+    numbers: LaplaceNumbers,
+    log_density_at_start: float,
 ) -> str:
     """Which parameter went where, and what the log density did meanwhile."""
-    mode = np.asarray(found.mode)
     moved = np.abs(mode - start) / (1 + np.abs(start))
     worst = int(np.argmax(np.where(np.isfinite(moved), moved, np.inf)))
-    slope = float(np.abs(np.asarray(found.gradient)).max())
-    end = float(found.log_density)
-    how = (
-        "got stuck" if int(found.code) == Code.STUCK else "was still going"
-    ) + f" after {int(found.n_steps)} steps"
+    slope = float(np.abs(gradient).max())
+    how = "got stuck" if numbers.code is Code.STUCK else "was still going"
     facts = (
-        f"the search for a mode {how}: {structure.names[worst]} went from {start[worst]:.4g} to "
+        f"the search for a mode {how} after {numbers.n_steps} steps: {structure.names[worst]} went from {start[worst]:.4g} to "
         f"{mode[worst]:.4g} while the log density went from {log_density_at_start:.6g} to "
-        f"{end:.6g} (largest gradient now {slope:.3g}). "
+        f"{numbers.log_density:.6g} (largest gradient now {slope:.3g}). "
     )
     if moved[worst] > 20:
         return facts + (

@@ -3,7 +3,6 @@
 import dataclasses
 import functools
 import math
-from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -58,9 +57,9 @@ class Posterior:
     converged: bool
     status: str
     verdict: str
-    stats: Mapping[str, Any]
+    stats: dict[str, Any]
     # the negative Hessian and gradient at the mode, or the report that was made of them
-    hessian: tuple[np.ndarray, np.ndarray, int] | CurvatureReport
+    hessian: tuple[Any, Any, int] | CurvatureReport
 
     # --- the Gaussian -------------------------------------------------------------------------
 
@@ -163,7 +162,8 @@ class Posterior:
     def curvature(self) -> CurvatureReport:
         if isinstance(self.hessian, CurvatureReport):
             return self.hessian
-        return curvature_report(*self.hessian)
+        precision, gradient, n_repaired = self.hessian
+        return curvature_report(np.asarray(precision), np.asarray(gradient), n_repaired)
 
     def importance_weights(self) -> ImportanceWeights:
         """The fresh draws with Pareto-smoothed weights (they sum to one): weighted averages over

@@ -5,6 +5,7 @@ import functools
 import math
 import numbers
 from collections.abc import Callable
+from inspect import isfunction
 from typing import Any
 
 import equinox as eqx
@@ -75,7 +76,13 @@ class Structure:
         return np.concatenate([array.reshape((*lead, -1)) for array in arrays], axis=-1)
 
 
-class Target(eqx.Module):
+@functools.partial(
+    jtu.register_dataclass,
+    data_fields=("arrays", "data"),
+    meta_fields=("function", "has_data", "structure"),
+)
+@dataclasses.dataclass(frozen=True)
+class Target:
     """`log p~(w)` on flat vectors: the user's function with its data bound.
 
     A pytree whose arrays are the data, so that a new data set of the same shape reuses compiled
@@ -84,9 +91,9 @@ class Target(eqx.Module):
 
     arrays: PyTree[Array]
     data: PyTree[Array]
-    function: tuple[tuple, Any] = eqx.field(static=True)
-    has_data: bool = eqx.field(static=True)
-    structure: Structure = eqx.field(static=True)
+    function: tuple[tuple, Any]
+    has_data: bool
+    structure: Structure
 
     def __call__(self, flat: Float[Array, " dim"]) -> Float[Array, ""]:
         leaves, treedef = self.function
@@ -146,44 +153,46 @@ def prepare(
         )
     structure, start = flatten(init, dtype)
     with precision_scope(dtype):
-        # A plain function is a leaf; a callable module or Partial has arrays, which stay dynamic.
-        arrays, rest = eqx.partition(log_density, eqx.is_array)
-        leaves, treedef = jtu.tree_flatten(rest)
+        arrays, function = _split(log_density)
         target = Target(
             arrays=cast_leaves(arrays, dtype, "log_density"),
             data=cast_leaves(data, dtype, "data"),
-            function=(tuple(leaves), treedef),
+            function=function,
             has_data=data is not None,
             structure=structure,
         )
     return target, start
 
 
+def _split(function: Callable) -> tuple[PyTree, tuple[tuple, Any]]:
+    """Arrays apart from what is static. A plain function is one static leaf; a callable module or
+    a `jax.tree_util.Partial` holds arrays, which stay dynamic."""
+    arrays, rest = (None, function) if isfunction(function) else eqx.partition(function, eqx.is_array)
+    leaves, treedef = jtu.tree_flatten(rest)
+    return arrays, (tuple(leaves), treedef)
+
+
 def flatten(init: PyTree, dtype: np.dtype) -> tuple[Structure, np.ndarray]:
     """The structure of `init` and its numbers in one vector; refuses what is not real numbers."""
-    found, treedef = jtu.tree_flatten_with_path(init)
-    if not found:
+    leaves, treedef = jtu.tree_flatten(init)
+    if not leaves:
         raise InputError(f"init has no parameters ({init!r}): give an array or a pytree of arrays.")
-    arrays = []
-    for path, leaf in found:
-        name = _path_name(path)
-        array = _as_array(leaf, f"init: {name}")
+    paths = _paths(treedef)
+    arrays = [_as_array(leaf, f"init: {path}") for leaf, path in zip(leaves, paths, strict=True)]
+    for array, path in zip(arrays, paths, strict=True):
         if array.dtype.kind in "iub":
             raise InputError(
-                f"init: {name} is of integer type {array.dtype}; parameters must be real numbers. "
+                f"init: {path} is of integer type {array.dtype}; parameters must be real numbers. "
                 "Write 0.0 instead of 0, or pass what is not a parameter through data=."
             )
         if array.dtype.kind != "f":
-            raise InputError(f"init: {name} has type {array.dtype}; parameters must be real numbers.")
-        arrays.append(array)
-    structure = _structure(
-        treedef, tuple(a.shape for a in arrays), tuple(_path_name(path) for path, _ in found)
-    )
+            raise InputError(f"init: {path} has type {array.dtype}; parameters must be real numbers.")
+    structure = _structure(treedef, tuple(array.shape for array in arrays))
     if structure.size == 0:
         raise InputError("init has arrays but no numbers in them: every leaf is empty.")
     start = np.concatenate([array.reshape(-1) for array in arrays]).astype(dtype)
-    bad = np.flatnonzero(~np.isfinite(start))
-    if bad.size:
+    if not np.isfinite(start).all():
+        bad = np.flatnonzero(~np.isfinite(start))
         raise NonFiniteError(
             f"init is not finite at {listed([structure.names[i] for i in bad])} "
             f"({start[bad[0]]}): start from finite numbers."
@@ -192,22 +201,37 @@ def flatten(init: PyTree, dtype: np.dtype) -> tuple[Structure, np.ndarray]:
 
 
 @functools.lru_cache(maxsize=256)
-def _structure(treedef: Any, shapes: tuple, paths: tuple) -> Structure:
+def _paths(treedef: Any) -> tuple[str, ...]:
+    tree = jtu.tree_unflatten(treedef, [0] * treedef.num_leaves)
+    return tuple(_path_name(path) for path, _ in jtu.tree_flatten_with_path(tree)[0])
+
+
+@functools.lru_cache(maxsize=256)
+def _structure(treedef: Any, shapes: tuple) -> Structure:
     """One object for one structure, so that its names are made once."""
-    return Structure(treedef, shapes, paths)
+    return Structure(treedef, shapes, _paths(treedef))
 
 
 def cast_leaves(tree: PyTree, dtype: np.dtype, what: str) -> PyTree:
     """Real leaves in `dtype`; integers and booleans as they are; nothing else is data."""
+    leaves, treedef = jtu.tree_flatten(tree)
+    return jtu.tree_unflatten(
+        treedef, [_cast(leaf, dtype, treedef, i, what) for i, leaf in enumerate(leaves)]
+    )
 
-    def cast(path: Any, leaf: Any) -> Any:
-        if isinstance(leaf, jax.Array):
-            floating = jnp.issubdtype(leaf.dtype, jnp.floating)
-            return leaf.astype(dtype) if floating and leaf.dtype != dtype else leaf
-        array = _as_array(leaf, f"{what}: {_path_name(path, root=what)}")
-        return array.astype(dtype, copy=False) if array.dtype.kind == "f" else array
 
-    return jtu.tree_map_with_path(cast, tree)
+def _cast(leaf: Any, dtype: np.dtype, treedef: Any, index: int, what: str) -> Any:
+    if isinstance(leaf, jax.Array):
+        floating = jnp.issubdtype(leaf.dtype, jnp.floating)
+        return leaf.astype(dtype) if floating and leaf.dtype != dtype else leaf
+    if not isinstance(leaf, np.ndarray) or leaf.dtype.kind not in "fiub":
+        leaf = _as_array(leaf, _path_name_of(treedef, index, what))
+    return leaf.astype(dtype, copy=False) if leaf.dtype.kind == "f" else leaf
+
+
+def _path_name_of(treedef: Any, index: int, root: str) -> str:
+    tree = jtu.tree_unflatten(treedef, list(range(treedef.num_leaves)))
+    return _path_name(jtu.tree_flatten_with_path(tree)[0][index][0], root)
 
 
 def _as_array(leaf: Any, what: str) -> np.ndarray:
