@@ -9,6 +9,8 @@ from jaxtyping import Float
 # Vehtari et al. (2024): importance sampling works below the first; moments of the Gaussian itself
 # need no correction below the second.
 WEIGHTS_WORK, AS_IT_IS = 0.7, 0.5
+# Nats from the posterior (in all, and per dimension where there are many) that are not "close".
+FAR, FAR_PER_DIMENSION = 0.5, 0.02
 # Log ratios that differ by less than this are the same: a Gaussian target.
 CONSTANT = 1e-6
 
@@ -115,7 +117,11 @@ def _pareto_quantile(
 
 
 def verdict(
-    converged: bool, diagnosis: Diagnosis | None, elbo_fixed: float | None, others: list[OtherMode]
+    dim: int,
+    converged: bool,
+    diagnosis: Diagnosis | None,
+    elbo_fixed: float | None,
+    others: tuple[OtherMode, ...],
 ) -> str:
     """One sentence: trust it, weigh it, or leave it; and why."""
     if not converged:
@@ -142,7 +148,13 @@ def verdict(
             f"Do not trust: k-hat is {d.khat:.2f} (limit {limit:.2f}), so the posterior has a shape "
             "or tails that this Gaussian misses; try a richer family or other parameters."
         )
+    # A Gaussian whose mean is off by x standard deviations is x^2/2 nats away.
     near = f"k-hat {d.khat:.2f}, about {d.kl:.2g} nat from the posterior"
+    if d.kl > max(FAR, FAR_PER_DIMENSION * dim):
+        return (
+            f"Do not trust: {near}, as far as a mean off by {math.sqrt(2 * d.kl):.1f} standard "
+            "deviations; try a richer family or other parameters."
+        )
     gap = 0.0 if elbo_fixed is None else elbo_fixed - d.elbo.value
     if gap > max(0.1, 3 * d.elbo.se):
         return (

@@ -29,7 +29,8 @@ from ._laplace import POLICIES, Laplace, LaplaceNumbers, explain_indefinite, exp
 from ._posterior import Judged, Posterior, log_normal
 from ._target import FLOAT_TYPES, Target, explain_non_finite, precision_scope, prepare
 
-N_FRESH, N_PROBES, MOST_CLIMBS = 1000, 128, 3
+N_FRESH = 1000
+N_PROBES, MOST_CLIMBS, MOST_PROBED = 128, 4, 100
 # Draws are doubled while the bound on fresh draws is lower by more than this (in nats) and by
 # more than its noise.
 GAP, MOST_DOUBLINGS = 0.01, 4
@@ -202,15 +203,18 @@ def _adapt(
         affordable = 16 * fixed.n * dim <= options.memory // 4
         if not wants_more_draws(numbers.elbo, judged) or not affordable:
             return adapted, fixed, judged
-        fixed = fixed.doubled()
-        z = fixed.make(options.key, dim, FIXED).astype(options.dtype, copy=False)
-        adapted = _engine.resume_one(target, found, z, options.family, adapted.params, **options.search)
+        more = fixed.doubled()
+        z = more.make(options.key, dim, FIXED).astype(options.dtype, copy=False)
+        again = _engine.resume_one(target, found, z, options.family, adapted.params, **options.search)
+        if AdaptedNumbers.fetched(again.numbers).code is Code.NON_FINITE_DRAWS:
+            return adapted, fixed, judged
+        adapted, fixed = again, more
     return adapted, fixed, None
 
 
 def wants_more_draws(elbo_fixed: float, judged: Judged) -> bool:
     elbo = judged.diagnosis.elbo
-    return elbo_fixed - elbo.value > max(GAP, 2 * elbo.se) or not math.isfinite(elbo.value)
+    return math.isfinite(elbo.value) and elbo_fixed - elbo.value > max(GAP, 2 * elbo.se)
 
 
 def judge(target: Target, mean: Any, root: Any, options: Options) -> Judged:
@@ -269,7 +273,7 @@ def finish(
         other_modes=others,
         converged=converged,
         status=_status(numbers, search, fixed),
-        verdict=verdict(converged, judged and judged.diagnosis, elbo_fixed, list(others)),
+        verdict=verdict(mode.size, converged, judged and judged.diagnosis, elbo_fixed, others),
         stats=_stats(options, numbers, search, fixed),
         hessian=(found.precision, found.gradient, numbers.n_repaired),
     )
@@ -283,34 +287,36 @@ def look_around(
     numbers: LaplaceNumbers,
     options: Options,
 ) -> tuple[OtherMode, ...]:
-    """Other modes that wide probes stumble upon.
+    """Other modes that a search from far out ends in.
 
-    Probes are Laplace draws stretched 2 to 50 times. Where one of them has a density that a
-    Gaussian would not have so far out, the search for a mode is run from there. In few dimensions
-    this finds far modes; in many it can miss them.
+    Probes are Laplace draws stretched 2 to 50 times. Where the density is far above what the
+    Gaussian has out there, the search for a mode is run again, from the densest such probes. This
+    finds far modes in few dimensions; in many, random probes would find nothing and are not sent.
     """
     dim = target.structure.size
+    if dim > MOST_PROBED:
+        return ()
     rng = generator(options.key, PROBES)
     stretch = np.exp(rng.uniform(math.log(2), math.log(50), (N_PROBES, 1)))
     z = (stretch * rng.standard_normal((N_PROBES, dim))).astype(options.dtype)
     log_p = np.asarray(
         _engine.log_densities_one(target, mode, matrix, z, memory=options.memory), dtype=np.float64
     )
-    r2 = (z**2).sum(1)
-    dense = np.isfinite(log_p) & (log_p > numbers.log_density - 0.5 * dim - 10)
-    surprising = dense & (0.5 * r2 > 0.5 * dim + 20)
+    r2 = (z.astype(np.float64) ** 2).sum(1)
+    surprise = log_p - (numbers.log_density - 0.5 * r2)
+    surprising = np.isfinite(log_p) & (surprise > 10) & (r2 > dim + 20)
     seen = [(mode, numbers.log_evidence)]
-    for i in np.argsort(-np.where(surprising, log_p, -np.inf))[: min(MOST_CLIMBS, surprising.sum())]:
+    best_first = np.argsort(-np.where(surprising, log_p, -np.inf), kind="stable")
+    for i in best_first[: min(MOST_CLIMBS, surprising.sum())]:
         other, its_numbers = _engine.laplace_one(
             target, mode + matrix @ z[i], on_indefinite="raise", memory=options.memory
         )
         its_numbers = LaplaceNumbers.fetched(its_numbers)
         if its_numbers.code is not Code.OK:
             continue
-        place = np.asarray(other.mode)
-        steps = np.asarray(other.root.matrix)
+        place, its_matrix = np.asarray(other.mode), np.asarray(other.root.matrix)
         apart = [
-            min(np.linalg.norm(np.linalg.solve(r, place - m)) for r in (matrix, steps))
+            min(np.linalg.norm(np.linalg.solve(root, place - m)) for root in (matrix, its_matrix))
             for m, _ in seen
         ]
         if min(apart) > 1.0:

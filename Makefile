@@ -1,0 +1,35 @@
+# Two commands do everything on a machine with Python 3.11+ and make:
+#   make demo   sets up .venv, runs the example, leaves report/index.html to open
+#   make test   sets up .venv, runs all tests
+PYTHON ?= python3
+VENV := .venv
+RUN := $(VENV)/bin/python
+READY := $(VENV)/.ready
+
+.PHONY: demo test lint bench clean
+
+demo: $(READY)
+	$(RUN) examples/two_dimensional.py
+	@echo "Open report/index.html"
+
+test: $(READY)
+	$(RUN) -m pytest -q
+
+lint: $(READY)
+	$(RUN) -m ruff check .
+	$(RUN) -m ruff format --check .
+	$(RUN) -m pyright
+	$(VENV)/bin/lint-imports
+
+# The measurements behind docs/results/core.md (about half an hour on 2 cores).
+bench: $(READY)
+	$(RUN) benchmarks/run_all.py
+
+$(READY): pyproject.toml
+	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'mixvi needs Python 3.11 or newer')"
+	test -x $(RUN) || $(PYTHON) -m venv $(VENV)
+	$(RUN) -m pip install --quiet --disable-pip-version-check --editable ".[plots,test,lint]"
+	touch $(READY)
+
+clean:
+	rm -rf $(VENV) report
