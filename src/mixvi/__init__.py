@@ -18,7 +18,9 @@ from ._families import MeanField as MeanField
 from ._families import MeanOnly as MeanOnly
 from ._fit import fit as fit
 from ._fit import laplace as laplace
+from ._many import fit_many as fit_many
 from ._posterior import Posterior as Posterior
 from ._posterior import load as load
+from ._posteriors import Posteriors as Posteriors
 
 __version__ = "0.1.0"

@@ -3,7 +3,9 @@
 Pure functions of arrays, so that one problem or a batch of them runs the same code.
 """
 
+import dataclasses
 import functools
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -11,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Float
+from jaxtyping import Array, Bool, Float, PyTree
 
 from . import _families
 from ._elbo import Bound, in_chunks, log_densities
@@ -188,61 +190,103 @@ def _gaussian(
     )
 
 
-# --- compiled, one problem or a batch ---------------------------------------------------------
+# --- compiled: one problem --------------------------------------------------------------------
 
-SEARCH = ("optimiser", "tol", "max_steps", "memory")
-LAPLACE = ("on_indefinite", "memory")
+MODE_SEARCH = ("on_indefinite", "memory")
+BOUND_SEARCH = ("optimiser", "tol", "max_steps", "memory")
 
 
-@functools.partial(jax.jit, static_argnames=LAPLACE)
-def laplace_one(
-    target: Target, start: Float[Array, " dim"], on_indefinite: str, memory: int
+def _laplace_and_numbers(
+    target: Target,
+    start: Float[Array, " dim"],
+    on_indefinite: str,
+    memory: int,
+    patient: bool = True,
 ) -> tuple[Laplace, Float[Array, " 5"]]:
-    found = laplace(target, start, on_indefinite, memory=memory)
+    found = laplace(target, start, on_indefinite, memory=memory, patient=patient)
     return found, found.numbers()
 
 
-climb_one = jax.jit(climb, static_argnames=SEARCH)
-resume_one = jax.jit(resume, static_argnames=SEARCH)
+laplace_one = jax.jit(_laplace_and_numbers, static_argnames=MODE_SEARCH)
+climb_one = jax.jit(climb, static_argnames=BOUND_SEARCH)
+resume_one = jax.jit(resume, static_argnames=BOUND_SEARCH)
 nearest_one = jax.jit(nearest)
 log_densities_one = jax.jit(log_densities, static_argnames="memory")
 
 
-@functools.partial(jax.jit, static_argnames=LAPLACE)
+# --- compiled: a batch of problems, whose data have a leading axis ----------------------------
+#
+# `how` is "vmap", everything at once, for an accelerator; or "map", one after the other in one
+# compiled loop, which a CPU does faster and with less memory.
+
+
+@functools.partial(jax.jit, static_argnames=(*MODE_SEARCH, "how"))
 def laplace_batch(
-    target: Target, starts: Float[Array, "batch dim"], on_indefinite: str, memory: int
+    target: Target, starts: Float[Array, "batch dim"], how: str, **options: Any
 ) -> tuple[Laplace, Float[Array, "batch 5"]]:
-    return jax.vmap(
-        lambda t, s: laplace_one(t, s, on_indefinite, memory), in_axes=(_over(target), 0)
-    )(target, starts)
+    # Under vmap both sides of every branch run, so rescue operations are left to a second try.
+    patient = how == "map"
+    return _batched(
+        lambda data, start: _laplace_and_numbers(
+            dataclasses.replace(target, data=data), start, patient=patient, **options
+        ),
+        how,
+    )(target.data, starts)
 
 
-@functools.partial(jax.jit, static_argnames=SEARCH)
-def climb_batch(target: Target, start: Laplace, z: Array, family: Family, **options) -> Adapted:
-    return jax.vmap(lambda t, s: climb(t, s, z, family, **options), in_axes=(_over(target), 0))(
-        target, start
-    )
-
-
-@functools.partial(jax.jit, static_argnames=SEARCH)
-def resume_batch(
-    target: Target, start: Laplace, z: Array, family: Family, params: Array, **options
+@functools.partial(jax.jit, static_argnames=(*BOUND_SEARCH, "how"))
+def climb_batch(
+    target: Target,
+    start: Laplace,
+    z: Float[Array, "draws dim"],
+    family: Family,
+    how: str,
+    **options: Any,
 ) -> Adapted:
-    return jax.vmap(
-        lambda t, s, p: resume(t, s, z, family, p, **options), in_axes=(_over(target), 0, 0)
-    )(target, start, params)
+    return _batched(
+        lambda data, one: climb(dataclasses.replace(target, data=data), one, z, family, **options),
+        how,
+    )(target.data, start)
 
 
-@functools.partial(jax.jit, static_argnames="memory")
+@functools.partial(jax.jit, static_argnames=(*BOUND_SEARCH, "how"))
+def resume_batch(
+    target: Target,
+    start: Laplace,
+    z: Float[Array, "draws dim"],
+    family: Family,
+    adapted: Adapted,
+    active: Bool[Array, " batch"],
+    how: str,
+    **options: Any,
+) -> Adapted:
+    """Goes on with the `active` problems; the others stay as they are."""
+
+    def one(data: PyTree, found: Laplace, old: Adapted, go_on: Array) -> Adapted:
+        its = dataclasses.replace(target, data=data)
+        return lax.cond(
+            go_on, lambda: resume(its, found, z, family, old.params, **options), lambda: old
+        )
+
+    return _batched(one, how)(target.data, start, adapted, active)
+
+
+@functools.partial(jax.jit, static_argnames=("memory", "how"))
 def log_densities_batch(
-    target: Target, mean: Array, root: Array, z: Array, memory: int
+    target: Target,
+    mean: Float[Array, "batch dim"],
+    root: Float[Array, "batch ..."],
+    z: Float[Array, "draws dim"],
+    memory: int,
+    how: str,
 ) -> Float[Array, "batch draws"]:
-    return jax.vmap(
-        lambda t, m, r: log_densities(t, m, r, z, memory), in_axes=(_over(target), 0, 0)
-    )(target, mean, root)
+    return _batched(
+        lambda data, m, r: log_densities(dataclasses.replace(target, data=data), m, r, z, memory),
+        how,
+    )(target.data, mean, root)
 
 
-def _over(target: Target) -> Target:
-    """Data carry the batch axis; arrays inside the user's function are shared."""
-    shared = jax.tree.map(lambda _: None, target)
-    return eqx.tree_at(lambda t: t.data, shared, 0, is_leaf=lambda leaf: leaf is None)
+def _batched(function: Callable, how: str) -> Callable:
+    if how == "vmap":
+        return jax.vmap(function)
+    return lambda *arguments: lax.map(lambda one: function(*one), arguments)

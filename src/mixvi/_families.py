@@ -5,7 +5,7 @@ deviations and `phi` is scaled so that the Fisher information at `A = I` is the 
 scale has information 2, hence `rho = phi / sqrt 2`): a quasi-Newton search that starts from the
 identity then starts from the right Hessian for a Gaussian target.
 
-To add a family: one class here with the six members that `Family` asks for.
+To add a family: one class here with the members that `Family` asks for.
 """
 
 import abc
@@ -33,6 +33,11 @@ class Family(eqx.Module):
     updates_root: ClassVar[bool]  # fixed draws must then outnumber the dimensions
     start_is_stationary: ClassVar[bool] = False  # the search could not leave the first of `starts`
     poorer: ClassVar[str | None]  # contained in this one; fitted first, so never beaten by it
+
+    def refusal(self, dim: int) -> str | None:
+        """Why the family does not exist in `dim` dimensions, or None."""
+        del dim
+        return None
 
     @abc.abstractmethod
     def root(self, laplace: Laplace) -> Root:
@@ -123,6 +128,11 @@ class LowRank(Family):
     def __check_init__(self):
         if isinstance(self.rank, bool) or not isinstance(self.rank, int) or self.rank < 1:
             raise InputError(f"LowRank: rank must be a positive integer, got {self.rank!r}.")
+
+    def refusal(self, dim):
+        if self.rank > dim:
+            return f"LowRank: rank {self.rank} exceeds the {dim} dimensions of the problem."
+        return None
 
     def _uv(self, phi):
         u, v = jnp.split(phi, 2)

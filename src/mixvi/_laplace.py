@@ -101,7 +101,10 @@ def laplace(
     on_indefinite: str = "raise",
     max_steps: int = 300,
     memory: int = 2**30,
+    patient: bool = True,
 ) -> Laplace:
+    """`patient=False` leaves out the costly ways around saddles (see `newton`)."""
+
     def value_and_grad(w: Array) -> tuple[Array, Array]:
         return jax.value_and_grad(lambda u: -target(u))(w)
 
@@ -114,7 +117,7 @@ def laplace(
     near = start
     if start.size > DENSE_NEWTON:
         near = newton_cg(value_and_grad, product, start, MODE_TOL, max_steps)
-    found = newton(second_order, near, MODE_TOL, max_steps)
+    found = newton(second_order, near, MODE_TOL, max_steps, patient)
     here = found.here
     root, n_repaired, definite = covariance_root(here.hessian, on_indefinite)
     code = jnp.where((found.code == int(Code.OK)) & ~definite, int(Code.INDEFINITE), found.code)

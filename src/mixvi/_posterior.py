@@ -73,6 +73,12 @@ class Posterior:
         return self.structure.names
 
     @property
+    def start(self) -> PyTree:
+        """Where a fit warm-started from this one begins its search for the mode."""
+        finite = np.isfinite(self.mode).all()
+        return self.structure.unravel(self.mode if finite else self.flat_mean)
+
+    @property
     def mean(self) -> PyTree:
         return self.structure.unravel(self.flat_mean)
 

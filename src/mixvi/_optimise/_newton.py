@@ -61,27 +61,35 @@ class NewtonResult(eqx.Module):
 
 
 def newton(
-    second_order: SecondOrder, start: Float[Array, " n"], tol: float, max_steps: int
+    second_order: SecondOrder,
+    start: Float[Array, " n"],
+    tol: float,
+    max_steps: int,
+    patient: bool = True,
 ) -> NewtonResult:
     """Ends where the Newton decrement `sqrt(g^T H^-1 g)`, the distance to the minimum in units
     of the curvature, is below `tol` and still shrinking as Newton's method makes it shrink.
 
     `second_order` gives value, gradient and Hessian together: they share most of their work, and
-    a trial point is seldom refused.
+    a trial point is seldom refused. `patient` finds the damping that an indefinite Hessian needs
+    and ways out of saddles; without it the first is felt for and the second is `Code.STUCK`.
     """
     here = Here(start, *second_order(start))
-    step = _step_from(here, jnp.zeros_like(here.value))
+    step = _step_from(here, jnp.zeros_like(here.value), patient)
     still = (jnp.abs(step.move).max() >= 0) & (step.decrement <= tol) & (step.damping == 0)
     code = jnp.where(still, int(Code.OK), RUNNING)
     code = jnp.where(here.finite, code, int(Code.NON_FINITE_START))
     init = _State(here, step, jnp.array(0), jnp.array(0), code)
 
     def body(state: _State) -> _State:
-        state = _advance(second_order, state, tol, start)
+        state = _advance(second_order, state, tol, start, patient)
         # At a saddle or a maximum the gradient vanishes but the curvature has the wrong sign.
         stationary = (
             (state.code == RUNNING) & (state.step.damping > 0) & (state.step.decrement <= tol)
         )
+        if not patient:
+            code = jnp.where(stationary, int(Code.STUCK), state.code)
+            return eqx.tree_at(lambda s: s.code, state, code)
         return lax.cond(stationary, lambda s: _escape(second_order, s), lambda s: s, state)
 
     def unfinished(state: _State) -> Bool[Array, ""]:
@@ -99,9 +107,11 @@ def _squared_scales(hessian: Float[Array, "n n"]) -> Float[Array, " n"]:
     return jnp.maximum(diagonal, jnp.where(floor > 0, floor, 1.0))
 
 
-def _step_from(here: Here, damping: Float[Array, ""]) -> _Step:
+def _step_from(here: Here, damping: Float[Array, ""], patient: bool = True) -> _Step:
     """The damped step; where the Hessian is not positive definite, damped until it is."""
     step = _damped(here, damping)
+    if not patient:
+        return step
 
     def damp_more() -> _Step:
         scales = jnp.sqrt(_squared_scales(here.hessian))
@@ -119,7 +129,9 @@ def _damped(here: Here, damping: Float[Array, ""]) -> _Step:
     return _Step(move, jnp.sqrt(half @ half), damping)
 
 
-def _advance(second_order: SecondOrder, state: _State, tol: float, start: Array) -> _State:
+def _advance(
+    second_order: SecondOrder, state: _State, tol: float, start: Array, patient: bool
+) -> _State:
     old, step = state.here, state.step
     point = old.point + step.move
     new = Here(point, *second_order(point))
@@ -128,7 +140,8 @@ def _advance(second_order: SecondOrder, state: _State, tol: float, start: Array)
     predicted = 0.5 * (step.decrement**2 + damped)
     noise = 8 * jnp.finfo(old.value.dtype).eps * jnp.abs(old.value)
     ratio = (old.value - new.value + noise) / (predicted + noise)
-    ratio = jnp.where(new.finite, ratio, -jnp.inf)
+    # A step that is not a number (no positive definite factor) is refused like any bad step.
+    ratio = jnp.where(new.finite & jnp.isfinite(predicted), ratio, -jnp.inf)
     accept = ratio > ACCEPT
     here = jax.tree.map(lambda a, b: jnp.where(accept, a, b), new, old)
     damping = jnp.where(
@@ -136,7 +149,7 @@ def _advance(second_order: SecondOrder, state: _State, tol: float, start: Array)
         jnp.maximum(4 * step.damping, LEAST_DAMPING),
         jnp.where(ratio > GOOD, step.damping / 10, step.damping),
     )
-    following = _step_from(here, jnp.where(damping < LEAST_DAMPING, 0.0, damping))
+    following = _step_from(here, jnp.where(damping < LEAST_DAMPING, 0.0, damping), patient)
     arrived = _arrived(here, following, step.decrement, tol, start)
     stuck = ~(following.damping <= MOST_DAMPING)
     code = jnp.where(arrived, int(Code.OK), jnp.where(stuck, int(Code.STUCK), state.code))

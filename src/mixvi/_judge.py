@@ -1,0 +1,98 @@
+"""Room 9. Evidence about a fitted Gaussian that it has not seen: fresh draws and far probes.
+
+The arrays come from compiled code for one problem or a batch; what is made of them is here.
+"""
+
+import math
+
+import numpy as np
+from jaxtyping import Float
+
+from ._diagnostics import OtherMode, diagnose
+from ._draws import FRESH, PROBES, generator
+from ._laplace import LaplaceNumbers
+from ._options import Options
+from ._posterior import Judged, log_normal
+
+# Draws are doubled while the bound on fresh draws is lower by more than this (in nats) and by
+# more than its noise.
+GAP = 0.01
+N_PROBES, MOST_CLIMBS, MOST_PROBED = 128, 4, 100
+
+Matrix = Float[np.ndarray, "dim dim"]
+
+
+# --- fresh draws ------------------------------------------------------------------------------
+
+
+def fresh_draws(options: Options, dim: int) -> Float[np.ndarray, "n dim"]:
+    z = generator(options.key, FRESH).standard_normal((options.n_fresh, dim))
+    return z.astype(options.dtype, copy=False)
+
+
+def judged(
+    z: Float[np.ndarray, "n dim"],
+    log_p: Float[np.ndarray, " n"],
+    root: Matrix | Float[np.ndarray, " dim"],
+) -> Judged:
+    """`log p~` against `log q` at the points `mean + root z`."""
+    log_det = np.log(np.abs(root)).sum() if root.ndim == 1 else np.linalg.slogdet(root)[1]
+    z, log_p = z.astype(np.float64, copy=False), log_p.astype(np.float64, copy=False)
+    log_q = log_normal(z, float(log_det))
+    return Judged(diagnose(log_p, log_q), z, log_p, log_q)
+
+
+def wants_more_draws(elbo_fixed: float, seen: Judged) -> bool:
+    elbo = seen.diagnosis.elbo
+    return math.isfinite(elbo.value) and elbo_fixed - elbo.value > max(GAP, 2 * elbo.se)
+
+
+# --- far probes: other modes ------------------------------------------------------------------
+
+
+def probes(options: Options, dim: int) -> Float[np.ndarray, "probes dim"] | None:
+    """Standard normal draws stretched 2 to 50 times; None in many dimensions, where random probes
+    would find nothing."""
+    if dim > MOST_PROBED:
+        return None
+    rng = generator(options.key, PROBES)
+    stretch = np.exp(rng.uniform(math.log(2), math.log(50), (N_PROBES, 1)))
+    return (stretch * rng.standard_normal((N_PROBES, dim))).astype(options.dtype)
+
+
+def worth_climbing(
+    z: Float[np.ndarray, "probes dim"],
+    log_p: Float[np.ndarray, " probes"],
+    numbers: LaplaceNumbers,
+) -> Float[np.ndarray, "starts dim"]:
+    """The densest probes at which the density is far above what the Laplace Gaussian has there:
+    a search for a mode from them may end elsewhere."""
+    r2 = (z.astype(np.float64) ** 2).sum(1)
+    surprise = log_p - (numbers.log_density - 0.5 * r2)
+    surprising = np.isfinite(log_p) & (surprise > 10) & (r2 > z.shape[1] + 20)
+    best_first = np.argsort(-np.where(surprising, log_p, -np.inf), kind="stable")
+    return z[best_first[: min(MOST_CLIMBS, surprising.sum())]]
+
+
+def other_modes(
+    mode: Float[np.ndarray, " dim"],
+    matrix: Matrix,
+    log_evidence: float,
+    found: list[tuple[Float[np.ndarray, " dim"], Matrix, float]],
+) -> tuple[OtherMode, ...]:
+    """Those of the modes `found` (place, root, log evidence) that are not this one, once each."""
+    seen = [(mode, log_evidence)]
+    for place, its_matrix, its_evidence in found:
+        apart = min(
+            np.linalg.norm(np.linalg.solve(root, place - known))
+            for known, _ in seen
+            for root in (matrix, its_matrix)
+        )
+        if apart > 1.0:
+            seen.append((place, its_evidence))
+    evidence = np.array([value for _, value in seen])
+    share = np.exp(evidence - np.logaddexp.reduce(evidence))
+    return tuple(
+        OtherMode(float(np.linalg.norm(np.linalg.solve(matrix, place - mode))), float(part))
+        for (place, _), part in zip(seen[1:], share[1:], strict=True)
+    )

@@ -1,0 +1,325 @@
+"""Room 10. `fit_many`: the same cores over a batch of problems, whatever is fastest here."""
+
+import dataclasses
+import math
+import os
+import sys
+import time
+from collections.abc import Callable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any
+
+import jax
+import jax.tree_util as jtu
+import numpy as np
+from jaxtyping import PyTree
+
+from . import _engine, _judge
+from ._diagnostics import OtherMode
+from ._draws import FIXED, Draws
+from ._engine import AdaptedNumbers
+from ._errors import Code, InputError
+from ._families import Family
+from ._fit import MOST_DOUBLINGS, solve
+from ._laplace import Laplace, LaplaceNumbers
+from ._options import Options, checked, one_of
+from ._outcome import Outcome, failure, finish
+from ._posterior import Judged
+from ._posteriors import Posteriors
+from ._target import Target, cast_leaves, flatten, precision_scope, prepare
+
+STRATEGIES = ("auto", "loop", "map", "vmap")
+BLOCK = 32
+
+
+def fit_many(
+    log_density: Callable,
+    init: PyTree,
+    family: str | Family = "eig",
+    data: PyTree = None,
+    draws: int | Draws | None = None,
+    optimiser: str = "bfgs",
+    key: Any = 0,
+    *,
+    init_batched: bool = False,
+    strategy: str = "auto",
+    progress: bool | None = None,
+    tol: float = 1e-5,
+    max_steps: int = 1000,
+    diagnostics: bool | int = True,
+    on_indefinite: str = "raise",
+    memory: int | str | None = None,
+    dtype: str = "float64",
+) -> Posteriors:
+    """Many problems of one shape in one call: problem i has `data[i]`, all share the rest.
+
+    **Arguments:** those of `fit`, and
+
+    - `data`: a pytree whose leaves have the problems on their first axis.
+    - `init`: one start for all; with `init_batched=True` one for each, on the first axis.
+    - `strategy`: "vmap" runs a batch at once, "map" one problem after the other in compiled loops
+      on all cores, "loop" one call of `fit` after the other. "auto": "vmap" on an accelerator,
+      "map" on a CPU.
+    - `progress`: a line on stderr with the time left; by default when that is a terminal.
+
+    **Returns:** `Posteriors`. A problem that fails says so in its own `status` and spoils no other.
+
+    >>> import numpy as np
+    >>> import mixvi
+    >>> centres = np.array([[0.0, 1.0], [5.0, 2.0], [9.0, 9.0]])
+    >>> posts = mixvi.fit_many(lambda w, c: -0.5 * ((w - c) ** 2).sum(), np.zeros(2), data=centres)
+    >>> posts.mean.round(6).tolist()
+    [[0.0, 1.0], [5.0, 2.0], [9.0, 9.0]]
+    """
+    one_of("strategy", strategy, STRATEGIES)
+    options = checked(
+        family=family,
+        draws=draws,
+        optimiser=optimiser,
+        key=key,
+        tol=tol,
+        max_steps=max_steps,
+        diagnostics=diagnostics,
+        on_indefinite=on_indefinite,
+        memory=memory,
+        dtype=dtype,
+    )
+    target, starts = _prepare_batch(log_density, init, data, init_batched, options.dtype)
+    fixed = options.in_dimension(target.structure.size)
+    if strategy == "auto":
+        strategy = "map" if jax.default_backend() == "cpu" else "vmap"
+    with _Progress(len(starts), progress) as report:
+        if strategy == "loop":
+            outcomes = []
+            for i, start in enumerate(starts):
+                outcomes.append(solve(_problem(target, i), start, options, fixed))
+                report(1)
+        else:
+            outcomes = _in_blocks(target, starts, options, fixed, strategy, report)
+    return Posteriors(post for post, _ in outcomes)
+
+
+def _prepare_batch(
+    log_density: Callable, init: PyTree, data: PyTree, init_batched: bool, dtype: np.dtype
+) -> tuple[Target, np.ndarray]:
+    """The target with all data, on the host so that problems are cheap to take out, and the starts."""
+    with precision_scope(dtype):
+        data = jtu.tree_map(np.asarray, cast_leaves(data, dtype, "data"))
+    lengths = {np.shape(leaf)[0] if np.ndim(leaf) else None for leaf in jtu.tree_leaves(data)}
+    if init_batched:
+        lengths |= {np.shape(leaf)[0] if np.ndim(leaf) else None for leaf in jtu.tree_leaves(init)}
+    if not lengths:
+        raise InputError("fit_many: give data= with the problems on the first axis of every leaf.")
+    if len(lengths) > 1 or None in lengths or 0 in lengths:
+        shapes = jtu.tree_map(np.shape, (data, init) if init_batched else data)
+        raise InputError(
+            "fit_many: every leaf of data (and of a batched init) must have the same number of "
+            f"problems, at least one, on its first axis; the shapes are {shapes}."
+        )
+    (n,) = lengths
+    first = jtu.tree_map(lambda leaf: np.asarray(leaf)[0], init) if init_batched else init
+    target, start = prepare(log_density, first, jtu.tree_map(lambda leaf: leaf[0], data), dtype)
+    target = dataclasses.replace(target, data=data)
+    if not init_batched:
+        return target, np.repeat(start[None], n, axis=0)
+    each = [flatten(jtu.tree_map(lambda leaf: np.asarray(leaf)[i], init), dtype) for i in range(n)]  # noqa: B023
+    return target, np.stack([start for _, start in each])
+
+
+def _problem(target: Target, index: int | np.ndarray) -> Target:
+    return dataclasses.replace(target, data=jtu.tree_map(lambda leaf: leaf[index], target.data))
+
+
+def _in_blocks(
+    target: Target,
+    starts: np.ndarray,
+    options: Options,
+    fixed: Draws | None,
+    how: str,
+    report: Callable[[int], None],
+) -> list[Outcome]:
+    """All at once on an accelerator; on a CPU blocks of equal size, a thread for each core."""
+    n = len(starts)
+    workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    size = n if how == "vmap" else min(BLOCK, math.ceil(n / workers))
+    if how == "vmap":
+        options = dataclasses.replace(options, memory=max(2**20, options.memory // n))
+
+    def one_block(first: int) -> list[Outcome]:
+        # The last block is filled up with its last problem, so that all have one shape.
+        index = np.minimum(np.arange(first, first + size), n - 1)
+        outcomes = _solve_block(_problem(target, index), starts[index], options, fixed, how)
+        kept = outcomes[: n - first]
+        report(len(kept))
+        return kept
+
+    firsts = list(range(0, n, size))
+    # The first block compiles; the others find compiled code.
+    done = [one_block(firsts[0])]
+    with ThreadPoolExecutor(workers) as pool:
+        done += pool.map(one_block, firsts[1:])
+    return [outcome for block in done for outcome in block]
+
+
+def _solve_block(
+    target: Target, starts: np.ndarray, options: Options, fixed: Draws | None, how: str
+) -> list[Outcome]:
+    """`solve` for a batch: the same steps in the same order, on stacked arrays."""
+    n = len(starts)
+    with precision_scope(options.dtype):
+        target = dataclasses.replace(target, data=jax.device_put(target.data))
+        found, numbers = _engine.laplace_batch(target, starts, how=how, **options.mode_search)
+        laplace_numbers = [LaplaceNumbers.fetched(row) for row in np.asarray(numbers)]
+        ok = np.array([one.code is Code.OK for one in laplace_numbers])
+        adapted, seen = None, [None] * n
+        fixed_of = [fixed] * n
+        if options.family is not None and fixed is not None:
+            adapted, fixed_of, seen = _adapt_block(target, found, ok, options, options.family, fixed, how)
+        others: list[tuple[OtherMode, ...]] = [()] * n
+        if options.diagnostics:
+            mean, root = found.mode, found.root.matrix
+            if adapted is not None:
+                mean, root = adapted.mean, adapted.root
+            if any(one is None for one in seen):
+                judged = _judge_block(target, mean, root, options, how)
+                seen = [old or new for old, new in zip(seen, judged, strict=True)]
+            others = _look_around_block(target, found, laplace_numbers, ok, options, how)
+        found, adapted, data = jax.device_get((found, adapted, target.data))
+    target = dataclasses.replace(target, data=data)
+    outcomes = []
+    for i in range(n):
+        its = jtu.tree_map(lambda leaf: leaf[i], (found, adapted))  # noqa: B023
+        if ok[i]:
+            problem = _problem(target, i)
+            outcomes.append(
+                finish(problem, options, its[0], laplace_numbers[i], its[1], fixed_of[i], seen[i], others[i])
+            )
+        elif how == "vmap":
+            # The batch leaves rescue operations out: one that failed is tried alone.
+            outcomes.append(solve(_problem(target, i), starts[i], options, fixed))
+        else:
+            outcomes.append(failure(_problem(target, i), starts[i], options, its[0], laplace_numbers[i]))
+    return outcomes
+
+
+def _adapt_block(
+    target: Target,
+    found: Laplace,
+    ok: np.ndarray,
+    options: Options,
+    family: Family,
+    fixed: Draws,
+    how: str,
+) -> tuple[Any, list[Draws], list[Judged | None]]:
+    """`_fit._adapt` for a batch; while draws are doubled, problems that have enough wait."""
+    n, dim = len(ok), target.structure.size
+
+    def draws_of(which: Draws) -> np.ndarray:
+        return which.make(options.key, dim, FIXED).astype(options.dtype, copy=False)
+
+    adapted = _engine.climb_batch(
+        target, found, draws_of(fixed), family, how=how, **options.bound_search
+    )
+    fixed_of, seen = [fixed] * n, [None] * n
+    active = ok & (options.draws is None)
+    for _ in range(MOST_DOUBLINGS):
+        numbers = [AdaptedNumbers.fetched(row) for row in np.asarray(adapted.numbers)]
+        active &= [one.code is Code.OK for one in numbers]
+        if not active.any():
+            break
+        judged = _judge_block(target, adapted.mean, adapted.root, options, how)
+        for i in np.flatnonzero(active):
+            seen[i] = judged[i]
+            active[i] = _judge.wants_more_draws(numbers[i].elbo, judged[i])
+        if not active.any() or 16 * fixed.n * dim > options.memory // 4:
+            break
+        fixed = fixed.doubled()
+        again = _engine.resume_batch(
+            target, found, draws_of(fixed), family, adapted, active, how=how, **options.bound_search
+        )
+        codes = np.asarray(again.numbers)[:, -1].astype(int)
+        active &= codes != Code.NON_FINITE_DRAWS
+        adapted = jax.tree.map(
+            lambda new, old: jax.numpy.where(  # noqa: B023
+                active.reshape((-1,) + (1,) * (new.ndim - 1)), new, old  # noqa: B023
+            ),
+            again,
+            adapted,
+        )
+        for i in np.flatnonzero(active):
+            fixed_of[i], seen[i] = fixed, None
+    return adapted, fixed_of, seen
+
+
+def _judge_block(
+    target: Target, mean: Any, root: Any, options: Options, how: str
+) -> list[Judged]:
+    z = _judge.fresh_draws(options, target.structure.size)
+    log_p = _engine.log_densities_batch(target, mean, root, z, memory=options.memory, how=how)
+    rows = zip(np.asarray(log_p), np.asarray(root), strict=True)
+    return [_judge.judged(z, its_log_p, its_root) for its_log_p, its_root in rows]
+
+
+def _look_around_block(
+    target: Target,
+    found: Laplace,
+    numbers: list[LaplaceNumbers],
+    ok: np.ndarray,
+    options: Options,
+    how: str,
+) -> list[tuple[OtherMode, ...]]:
+    """`_fit._look_around` for a batch: round k climbs from every problem's k-th probe."""
+    n, z = len(ok), _judge.probes(options, target.structure.size)
+    if z is None:
+        return [()] * n
+    log_p = np.asarray(
+        _engine.log_densities_batch(
+            target, found.mode, found.root.matrix, z, memory=options.memory, how=how
+        )
+    )
+    mode, matrix = np.asarray(found.mode), np.asarray(found.root.matrix)
+    climbs = [
+        _judge.worth_climbing(z, log_p[i], numbers[i]) if ok[i] else z[:0] for i in range(n)
+    ]
+    modes: list[list] = [[] for _ in range(n)]
+    for k in range(max(map(len, climbs))):
+        starts = mode.copy()
+        going = [i for i in range(n) if k < len(climbs[i])]
+        for i in going:
+            starts[i] += matrix[i] @ climbs[i][k]
+        other, rows = _engine.laplace_batch(
+            target, starts, how=how, on_indefinite="raise", memory=options.memory
+        )
+        place, root, rows = np.asarray(other.mode), np.asarray(other.root.matrix), np.asarray(rows)
+        for i in going:
+            its_numbers = LaplaceNumbers.fetched(rows[i])
+            if its_numbers.code is Code.OK:
+                modes[i].append((place[i], root[i], its_numbers.log_evidence))
+    return [
+        _judge.other_modes(mode[i], matrix[i], numbers[i].log_evidence, modes[i]) for i in range(n)
+    ]
+
+
+class _Progress:
+    """A line that says how far and how long still, after the first second."""
+
+    def __init__(self, total: int, show: bool | None):
+        self.total, self.done, self.began = total, 0, time.monotonic()
+        self.show = sys.stderr.isatty() if show is None else show
+        self.written = False
+
+    def __enter__(self) -> "_Progress":
+        return self
+
+    def __call__(self, more: int) -> None:
+        self.done += more
+        spent = time.monotonic() - self.began
+        if self.show and spent > 1:
+            left = spent * (self.total - self.done) / self.done
+            text = f"\rfit_many: {self.done}/{self.total} problems, {left:.0f} s left   "
+            print(text, end="", file=sys.stderr, flush=True)
+            self.written = True
+
+    def __exit__(self, *_: object) -> None:
+        if self.written:
+            print(file=sys.stderr)

@@ -1,0 +1,145 @@
+"""Room 8. Everything a user can set but the problem itself, checked in one place."""
+
+import dataclasses
+from typing import Any
+
+import jax
+import numpy as np
+
+from ._draws import Draws, Matched, default_draws, key_words
+from ._engine import OPTIMISERS
+from ._errors import InputError
+from ._families import Family, named
+from ._laplace import POLICIES
+from ._target import FLOAT_TYPES
+
+N_FRESH = 1000
+
+
+@dataclasses.dataclass(frozen=True)
+class Options:
+    """Checked once, shared by one fit or many."""
+
+    family: Family | None
+    draws: Draws | None
+    optimiser: str
+    key: Any
+    tol: float
+    max_steps: int
+    diagnostics: int  # fresh draws for the verdict; 0 for none
+    on_indefinite: str
+    memory: int
+    dtype: np.dtype
+
+    @property
+    def family_name(self) -> str:
+        return "laplace" if self.family is None else self.family.name
+
+    @property
+    def n_fresh(self) -> int:
+        """Fresh draws also decide whether the fixed ones are enough, diagnostics or not."""
+        return self.diagnostics or N_FRESH
+
+    @property
+    def mode_search(self) -> dict[str, Any]:
+        return {"on_indefinite": self.on_indefinite, "memory": self.memory}
+
+    @property
+    def bound_search(self) -> dict[str, Any]:
+        names = ("optimiser", "tol", "max_steps", "memory")
+        return {name: getattr(self, name) for name in names}
+
+    def in_dimension(self, dim: int) -> Draws | None:
+        """The draws for a problem of this size, refused with a reason where they cannot work."""
+        if self.family is None:
+            return None
+        root = self.family.updates_root
+        draws = self.draws or default_draws(dim, root, self.memory)
+        if (reason := draws.refusal(dim, root)) is not None:
+            raise InputError(reason)
+        if (reason := self.family.refusal(dim)) is not None:
+            raise InputError(reason)
+        return draws
+
+
+def checked(
+    *,
+    family: Any,
+    draws: Any = None,
+    optimiser: Any = "bfgs",
+    key: Any = 0,
+    tol: Any = 1e-5,
+    max_steps: Any = 1000,
+    diagnostics: Any = True,
+    on_indefinite: Any = "raise",
+    memory: Any = None,
+    dtype: Any = "float64",
+) -> Options:
+    one_of("optimiser", optimiser, OPTIMISERS)
+    one_of("on_indefinite", on_indefinite, POLICIES)
+    one_of("dtype", dtype, tuple(FLOAT_TYPES))
+    if not _is_integer(diagnostics, and_bool=True) or 1 < diagnostics < 100 or diagnostics < 0:
+        raise InputError(
+            "diagnostics must be True, False or a number of fresh draws of at least 100, "
+            f"got {diagnostics!r}."
+        )
+    if isinstance(tol, bool) or not isinstance(tol, int | float) or not 0 < tol < 1:
+        raise InputError(f"tol must be between 0 and 1 (posterior standard deviations), got {tol!r}.")
+    if not _is_integer(max_steps) or max_steps < 1:
+        raise InputError(f"max_steps must be a positive integer, got {max_steps!r}.")
+    key_words(key)
+    return Options(
+        family=named(family),
+        draws=_draws(draws),
+        optimiser=optimiser,
+        key=key,
+        tol=float(tol),
+        max_steps=int(max_steps),
+        diagnostics=N_FRESH if diagnostics == 1 else int(diagnostics),
+        on_indefinite=on_indefinite,
+        memory=_bytes(memory),
+        dtype=FLOAT_TYPES[dtype],
+    )
+
+
+def one_of(name: str, value: Any, choices: tuple[str, ...]) -> None:
+    if not isinstance(value, str) or value not in choices:
+        known = ", ".join(f'"{choice}"' for choice in choices)
+        raise InputError(f"{name} must be one of {known}, got {value!r}.")
+
+
+def _is_integer(value: Any, and_bool: bool = False) -> bool:
+    return isinstance(value, int | np.integer) and (and_bool or not isinstance(value, bool))
+
+
+def _draws(draws: Any) -> Draws | None:
+    if draws is None or isinstance(draws, Draws):
+        return draws
+    if not _is_integer(draws):
+        raise InputError(
+            "draws must be a number of draws or mixvi.IID(n), mixvi.Matched(n), mixvi.Sobol(n), "
+            f"not {draws!r}."
+        )
+    return Matched(int(draws))
+
+
+def _bytes(memory: Any) -> int:
+    """1 GiB, or an eighth of an accelerator's own memory, when nothing is said."""
+    if memory is None:
+        device = jax.local_devices()[0]
+        own = None if device.platform == "cpu" else device.memory_stats()
+        return max(2**30, own["bytes_limit"] // 8) if own else 2**30
+    units = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
+    try:
+        if isinstance(memory, str):
+            amount = float(memory.strip()[:-3]) * units[memory.strip()[-3:]]
+        else:
+            amount = float(memory)
+        if not 2**20 <= amount < 2**60:
+            raise ValueError
+    except (KeyError, ValueError, TypeError) as err:
+        raise InputError(
+            'memory must be a number of bytes or text such as "512MiB" or "2GiB", at least '
+            f'"1MiB", got {memory!r}.'
+        ) from err
+    return int(amount)

@@ -1,0 +1,110 @@
+"""Room 8. Many posteriors of the same shape: a sequence whose numbers also come stacked."""
+
+from collections.abc import Iterable, Iterator
+from typing import Any, overload
+
+import jax
+import numpy as np
+from jaxtyping import Bool, Float, PyTree
+
+from ._errors import InputError
+from ._posterior import Posterior
+
+
+class Posteriors:
+    """What `fit_many` returns. Index it for one `Posterior`, slice it for fewer, or read the
+    stacked numbers: every array has the problems on its first axis. A problem that failed has
+    NaNs in its place, `converged` False, and the reason in `status`.
+    """
+
+    def __init__(self, posts: Iterable[Posterior]):
+        self._posts = tuple(posts)
+        if not self._posts:
+            raise InputError("Posteriors: at least one posterior is needed.")
+        if any(post.structure != self._posts[0].structure for post in self._posts):
+            raise InputError("Posteriors: the posteriors have parameters of different structure.")
+
+    def __len__(self) -> int:
+        return len(self._posts)
+
+    def __iter__(self) -> Iterator[Posterior]:
+        return iter(self._posts)
+
+    @overload
+    def __getitem__(self, index: int) -> Posterior: ...
+    @overload
+    def __getitem__(self, index: slice) -> "Posteriors": ...
+    def __getitem__(self, index):
+        return Posteriors(self._posts[index]) if isinstance(index, slice) else self._posts[index]
+
+    def _stacked(self, name: str) -> np.ndarray:
+        missing = np.nan
+        values = [getattr(post, name) for post in self._posts]
+        return np.stack([np.asarray(missing if value is None else value) for value in values])
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        return self._posts[0].names
+
+    @property
+    def mean(self) -> PyTree:
+        return self._posts[0].structure.unravel(self._stacked("flat_mean"))
+
+    @property
+    def std(self) -> PyTree:
+        return self._posts[0].structure.unravel(self._stacked("flat_std"))
+
+    @property
+    def cov(self) -> Float[np.ndarray, "batch dim dim"]:
+        return self._stacked("cov")
+
+    @property
+    def elbo(self) -> Float[np.ndarray, " batch"]:
+        """The bound on fresh draws of each (its standard error is in `posts[i].elbo`)."""
+        return np.array([np.nan if p.elbo is None else p.elbo.value for p in self._posts])
+
+    @property
+    def gap(self) -> Float[np.ndarray, " batch"]:
+        return self._stacked("gap")
+
+    @property
+    def log_evidence(self) -> Float[np.ndarray, " batch"]:
+        return self._stacked("log_evidence")
+
+    @property
+    def khat(self) -> Float[np.ndarray, " batch"]:
+        return self._stacked("khat")
+
+    @property
+    def converged(self) -> Bool[np.ndarray, " batch"]:
+        return self._stacked("converged")
+
+    @property
+    def status(self) -> list[str]:
+        return [post.status for post in self._posts]
+
+    @property
+    def verdict(self) -> list[str]:
+        return [post.verdict for post in self._posts]
+
+    def sample(self, key: Any, n: int) -> PyTree:
+        """`n` draws of each, leaves of shape (batch, n, ...); the same standard normals for all."""
+        draws = [post.sample(key, n) for post in self._posts]
+        return jax.tree.map(lambda *leaves: np.stack(leaves), *draws)
+
+    def summary(self, most: int = 10) -> str:
+        """How many are to be trusted, weighed or left; then those that are not, with the reason."""
+        kinds = [verdict.split(":")[0] for verdict in self.verdict]
+        counts = {kind: kinds.count(kind) for kind in dict.fromkeys(kinds)}
+        lines = [f"{len(self)} posteriors of {self._posts[0].dim} parameters"]
+        lines += [f"{count:>6}  {kind}" for kind, count in counts.items()]
+        wanting = [i for i, kind in enumerate(kinds) if kind not in ("Trust", "Not judged")]
+        lines += [f"[{i}] {self.verdict[i]}" for i in wanting[:most]]
+        if len(wanting) > most:
+            lines += [f"... and {len(wanting) - most} more: summary(most=...), .verdict"]
+        return "\n".join(lines)
+
+    __str__ = summary
+
+    def __repr__(self) -> str:
+        return f"Posteriors({len(self)} of {self._posts[0].dim} parameters)"
