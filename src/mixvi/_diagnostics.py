@@ -5,6 +5,7 @@ import math
 
 import numpy as np
 from jaxtyping import Float
+from scipy import special
 
 # Vehtari et al. (2024): importance sampling works below the first; moments of the Gaussian itself
 # need no correction below the second.
@@ -72,12 +73,13 @@ def psis(log_ratio: Float[np.ndarray, " n"]) -> tuple[Float[np.ndarray, " n"], f
     shifted = np.asarray(log_ratio, dtype=np.float64) - np.max(log_ratio)
     khat = 0.0
     if np.ptp(shifted) > CONSTANT:
-        n_tail = math.ceil(min(0.2 * n, 3 * math.sqrt(n)))
+        n_tail = int(min(n / 5, 3 * math.sqrt(n)))
         order = np.argsort(shifted, kind="stable")
         tail = order[-n_tail:]
         cutoff = max(shifted[order[-n_tail - 1]], math.log(np.finfo(np.float64).tiny))
         over = np.exp(shifted[tail]) - math.exp(cutoff)
-        if n_tail <= 4 or not over[-1] > 0:
+        # A quarter of the tail no larger than the cut-off: one or few weights hold everything.
+        if n_tail <= 4 or not over[n_tail // 4] > 0:
             khat = math.inf
         else:
             khat, scale = _generalised_pareto(over)
@@ -99,7 +101,7 @@ def _generalised_pareto(over: Float[np.ndarray, " tail"]) -> tuple[float, float]
     grid = grid / (3 * over[int(n / 4 + 0.5) - 1]) + 1 / over[-1]
     shapes = np.log1p(-grid[:, None] * over).mean(1)
     log_likelihood = n * (np.log(-(grid / shapes)) - shapes - 1)
-    weights = 1 / np.exp(log_likelihood - log_likelihood[:, None]).sum(1)
+    weights = np.exp(log_likelihood - special.logsumexp(log_likelihood))
     keep = weights >= 10 * np.finfo(float).eps
     weights, grid = weights[keep] / weights[keep].sum(), grid[keep]
     theta = float(grid @ weights)
@@ -125,14 +127,14 @@ def verdict(
 ) -> str:
     """One sentence: trust it, weigh it, or leave it; and why."""
     if not converged:
-        return "Do not trust: the search over the bound had not converged when it stopped (see status)."
+        return "Do not trust: the search over the bound stopped before it converged (see status)."
     if diagnosis is None:
         return "Not judged: diagnostics were switched off."
     d = diagnosis
     if d.n_non_finite:
         return (
-            f"Do not trust: {d.n_non_finite} of {d.n_draws} fresh draws fall where the log density is "
-            "not finite; write constrained parameters on an unbounded scale."
+            f"Do not trust: {d.n_non_finite} of {d.n_draws} fresh draws fall where the log density "
+            "is not finite; write constrained parameters on an unbounded scale."
         )
     share = sum(other.share for other in others)
     if share > 0.01:
@@ -145,8 +147,8 @@ def verdict(
     limit = min(1 - 1 / math.log10(d.n_draws), WEIGHTS_WORK)
     if d.khat > limit:
         return (
-            f"Do not trust: k-hat is {d.khat:.2f} (limit {limit:.2f}), so the posterior has a shape "
-            "or tails that this Gaussian misses; try a richer family or other parameters."
+            f"Do not trust: k-hat is {d.khat:.2f} (limit {limit:.2f}), so the posterior has a "
+            "shape or tails that this Gaussian misses; try a richer family or other parameters."
         )
     # A Gaussian whose mean is off by x standard deviations is x^2/2 nats away.
     near = f"k-hat {d.khat:.2f}, about {d.kl:.2g} nat from the posterior"

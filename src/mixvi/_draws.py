@@ -6,9 +6,11 @@ They are made on the host from the key alone, so they are the same on every back
 import abc
 import dataclasses
 import functools
+import math
 from typing import Any, ClassVar
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 from scipy import special, stats
 
@@ -30,7 +32,7 @@ def key_words(key: Any) -> tuple[int, ...]:
         if key < 0:
             raise InputError(f"key must not be negative, got {key}.")
         return (int(key),)
-    if isinstance(key, jax.Array) and jax.dtypes.issubdtype(key.dtype, jax.dtypes.prng_key):
+    if isinstance(key, jax.Array) and jnp.issubdtype(key.dtype, jax.dtypes.prng_key):
         key = jax.random.key_data(key)
     words = np.asarray(key)
     if words.dtype.kind not in "iu":
@@ -79,8 +81,8 @@ def _null_space_refusal(kind: str, n: int, dim: int, updates_root: bool) -> str 
     # the root along it moves no draw and raises log|det A| for ever.
     if updates_root and n <= dim + 1:
         return (
-            f"{n} {kind} draws cannot fix a family that changes the whole root in {dim} dimensions: "
-            f"the bound has no maximum unless there are more than {dim + 1}. Use more draws "
+            f"{n} {kind} draws cannot fix a family that changes the whole root in {dim} "
+            f"dimensions: the bound has no maximum unless there are more than {dim + 1}. Use more "
             f'(draws={2 * dim + 2} or above), or family="eig".'
         )
     return None
@@ -101,7 +103,10 @@ class IID(Draws):
 class Matched(Draws):
     """Pairs `z, -z` whose mean is 0 and whose covariance is I exactly.
 
-    The bound is then exact for a quadratic target and hardly over-fits for others.
+    The bound is then exact for a quadratic target and hardly over-fits for others. In up to 50
+    dimensions one of each pair comes from scrambled Sobol points, which stand for the rest of the
+    normal far better than independent draws do (in two dimensions ten times); above, the points
+    take long to make and gain nothing.
     """
 
     kind = "matched"
@@ -112,14 +117,15 @@ class Matched(Draws):
             return f"matched draws come in pairs: {self.n} is odd, take {self.n + 1}."
         if self.n // 2 <= dim:
             return (
-                f"{self.n} matched draws are {self.n // 2} pairs, which cannot have unit covariance "
-                f"in {dim} dimensions: take at least {2 * dim + 2}, or mixvi.Sobol({self.n}) with "
-                "the families mu, eig or diag."
+                f"{self.n} matched draws are {self.n // 2} pairs, which cannot have unit "
+                f"covariance in {dim} dimensions: take at least {2 * dim + 2}, or "
+                f"mixvi.Sobol({self.n}) with the families mu, eig or diag."
             )
         return None
 
     def points(self, rng: np.random.Generator, dim: int) -> np.ndarray:
-        half = rng.standard_normal((self.n // 2, dim))
+        n = self.n // 2
+        half = _sobol_normal(rng, n, dim) if dim <= 50 else rng.standard_normal((n, dim))
         values, vectors = np.linalg.eigh(half.T @ half / len(half))
         half = half @ (vectors / np.sqrt(values)) @ vectors.T
         return np.concatenate([half, -half])
@@ -131,16 +137,21 @@ class Sobol(Draws):
     kind = "Sobol"
 
     def refusal(self, dim: int, updates_root: bool) -> str | None:
-        if dim > stats.qmc.Sobol.MAXDIM:
-            return f"Sobol points exist up to {stats.qmc.Sobol.MAXDIM} dimensions, not {dim}: use mixvi.IID."
+        most = stats.qmc.Sobol.MAXDIM
+        if dim > most:
+            return f"Sobol points exist up to {most} dimensions, not {dim}: use mixvi.IID."
         return _null_space_refusal(self.kind, self.n, dim, updates_root)
 
     def points(self, rng: np.random.Generator, dim: int) -> np.ndarray:
-        engine = stats.qmc.Sobol(dim, scramble=True, bits=52, rng=rng)
-        # Whole powers of two are balanced; the first n of them are taken.
-        uniform = engine.random_base2(int(np.ceil(np.log2(self.n))))[: self.n]
-        tiny = 2.0**-53
-        return special.ndtri(np.clip(uniform, tiny, 1 - tiny))
+        return _sobol_normal(rng, self.n, dim)
+
+
+def _sobol_normal(rng: np.random.Generator, n: int, dim: int) -> np.ndarray:
+    engine = stats.qmc.Sobol(dim, scramble=True, bits=52, rng=rng)
+    # Whole powers of two are balanced; the first n of them are taken.
+    uniform = engine.random_base2(math.ceil(math.log2(n)))[:n]
+    tiny = 2.0**-53
+    return special.ndtri(np.clip(uniform, tiny, 1 - tiny))
 
 
 def default_draws(dim: int, updates_root: bool, memory: int) -> Draws:

@@ -74,17 +74,18 @@ def climb(
     chunks = in_chunks(target, z, memory)
     dim = z.shape[1]
     m, a = jnp.zeros(dim, z.dtype), jnp.eye(dim, dtype=z.dtype)
-    found, n_values = None, 0
-    passed = jnp.zeros((2,), int)
+    n_passes, n_values, n_products = jnp.zeros((3,), int)
+    root, bound, found = family.root(start), None, None
     for rung in ladder(family):
-        bound = Bound(target, start.mode, rung.root(start), *chunks, rung)
+        bound = Bound(target, start.mode, root, *chunks, rung)
         params, tried = _best_start(bound, rung, start, m, a, found)
-        n_values = n_values + tried
         found = minimise(bound, params, optimiser, tol, max_steps)
-        passed = passed + jnp.stack([found.n_passes + rung.start_is_stationary, found.n_products])
+        n_passes = n_passes + found.n_passes + rung.start_is_stationary
+        n_values, n_products = n_values + tried, n_products + found.n_products
         m, a = found.point[:dim], rung.after(jnp.eye(dim, dtype=z.dtype), found.point[dim:])
+    assert bound is not None
     assert found is not None
-    return _gaussian(bound, found, passed[0], n_values, passed[1])
+    return _gaussian(bound, found, n_passes, n_values, n_products)
 
 
 def resume(

@@ -44,9 +44,7 @@ class Family(eqx.Module):
         """The root `R` that `A` multiplies."""
 
     @abc.abstractmethod
-    def apply(
-        self, phi: Float[Array, " free"], z: Float[Array, " dim"]
-    ) -> Float[Array, " dim"]:
+    def apply(self, phi: Float[Array, " free"], z: Float[Array, " dim"]) -> Float[Array, " dim"]:
         """`A z` for one `z`."""
 
     @abc.abstractmethod
@@ -163,7 +161,9 @@ class LowRank(Family):
     def _leading(self, change):
         u, s, vt = jnp.linalg.svd(change)
         half = jnp.sqrt(s[: self.rank])
-        return jnp.concatenate([(u[:, : self.rank] * half).ravel(), (vt[: self.rank].T * half).ravel()])
+        return jnp.concatenate(
+            [(u[:, : self.rank] * half).ravel(), (vt[: self.rank].T * half).ravel()]
+        )
 
 
 class FullRank(Family):

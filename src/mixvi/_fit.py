@@ -185,13 +185,11 @@ def _adapt(
             break
         seen = _judge_one(target, adapted.mean, adapted.root, options)
         affordable = 16 * fixed.n * dim <= options.memory // 4
-        if not (affordable and _judge.wants_more_draws(numbers.elbo, seen)):
+        if not (affordable and _judge.wants_more_draws(numbers.elbo, fixed.n, seen)):
             return adapted, fixed, seen
         more = fixed.doubled()
         z = more.make(options.key, dim, FIXED).astype(options.dtype, copy=False)
-        again = _engine.resume_one(
-            target, found, z, family, adapted.params, **options.bound_search
-        )
+        again = _engine.resume_one(target, found, z, family, adapted.params, **options.bound_search)
         if AdaptedNumbers.fetched(again.numbers).code is Code.NON_FINITE_DRAWS:
             return adapted, fixed, seen
         adapted, fixed = again, more

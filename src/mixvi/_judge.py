@@ -42,9 +42,11 @@ def judged(
     return Judged(diagnose(log_p, log_q), z, log_p, log_q)
 
 
-def wants_more_draws(elbo_fixed: float, seen: Judged) -> bool:
+def wants_more_draws(elbo_fixed: float, n_fixed: int, seen: Judged) -> bool:
+    """The fixed draws' own noise is at most that of as many fresh ones."""
     elbo = seen.diagnosis.elbo
-    return math.isfinite(elbo.value) and elbo_fixed - elbo.value > max(GAP, 2 * elbo.se)
+    noise = elbo.se * math.sqrt(1 + len(seen.log_p) / n_fixed)
+    return math.isfinite(elbo.value) and elbo_fixed - elbo.value > max(GAP, 2 * noise)
 
 
 # --- far probes: other modes ------------------------------------------------------------------
@@ -81,6 +83,8 @@ def other_modes(
     found: list[tuple[Float[np.ndarray, " dim"], Matrix, float]],
 ) -> tuple[OtherMode, ...]:
     """Those of the modes `found` (place, root, log evidence) that are not this one, once each."""
+    if not found:
+        return ()
     seen = [(mode, log_evidence)]
     for place, its_matrix, its_evidence in found:
         apart = min(

@@ -114,10 +114,11 @@ def laplace(
     def second_order(w: Array) -> tuple[Array, Array, Array]:
         return *value_and_grad(w), dense_hessian(product, w, memory)
 
+    tol = max(MODE_TOL, 100 * float(jnp.finfo(start.dtype).eps))
     near = start
     if start.size > DENSE_NEWTON:
-        near = newton_cg(value_and_grad, product, start, MODE_TOL, max_steps)
-    found = newton(second_order, near, MODE_TOL, max_steps, patient)
+        near = newton_cg(value_and_grad, product, start, tol, max_steps)
+    found = newton(second_order, near, tol, max_steps, patient)
     here = found.here
     root, n_repaired, definite = covariance_root(here.hessian, on_indefinite)
     code = jnp.where((found.code == int(Code.OK)) & ~definite, int(Code.INDEFINITE), found.code)
@@ -217,12 +218,13 @@ def curvature_report(
     values, vectors = np.linalg.eigh(precision)
     scaled = np.linalg.eigvalsh(_unit_diagonal(precision)[0])
     condition = scaled[-1] / scaled[0] if scaled[0] > 0 else math.inf
-    with np.errstate(divide="ignore", invalid="ignore"):
-        in_sds = (vectors.T @ gradient) / np.sqrt(np.abs(values))
+    # A flat direction has no standard deviation to measure a gradient in.
+    curved = np.abs(values) > len(values) * np.finfo(float).eps * np.abs(values).max()
+    in_sds = (vectors.T @ gradient)[curved] / np.sqrt(np.abs(values[curved]))
     return CurvatureReport(
         min_eig=float(values[0]),
         condition=float(condition),
-        gradient_norm=float(np.linalg.norm(np.nan_to_num(in_sds))),
+        gradient_norm=float(np.linalg.norm(in_sds)),
         n_repaired=n_repaired,
     )
 
@@ -276,9 +278,10 @@ def explain_no_mode(
     slope = float(np.abs(gradient).max())
     how = "got stuck" if numbers.code is Code.STUCK else "was still going"
     facts = (
-        f"the search for a mode {how} after {numbers.n_steps} steps: {structure.names[worst]} went from {start[worst]:.4g} to "
-        f"{mode[worst]:.4g} while the log density went from {log_density_at_start:.6g} to "
-        f"{numbers.log_density:.6g} (largest gradient now {slope:.3g}). "
+        f"the search for a mode {how} after {numbers.n_steps} steps: {structure.names[worst]} went "
+        f"from {start[worst]:.4g} to {mode[worst]:.4g} while the log density went from "
+        f"{log_density_at_start:.6g} to {numbers.log_density:.6g} (largest gradient now "
+        f"{slope:.3g}). "
     )
     if moved[worst] > 20:
         return facts + (

@@ -1,6 +1,7 @@
 """Room 10. `fit_many`: the same cores over a batch of problems, whatever is fastest here."""
 
 import dataclasses
+import functools
 import math
 import os
 import sys
@@ -10,6 +11,7 @@ from concurrent.futures import ThreadPoolExecutor
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import jax.tree_util as jtu
 import numpy as np
 from jaxtyping import PyTree
@@ -102,7 +104,7 @@ def fit_many(
 def _prepare_batch(
     log_density: Callable, init: PyTree, data: PyTree, init_batched: bool, dtype: np.dtype
 ) -> tuple[Target, np.ndarray]:
-    """The target with all data, on the host so that problems are cheap to take out, and the starts."""
+    """The target with all data, on the host so that problems are cheap to take, and the starts."""
     with precision_scope(dtype):
         data = jtu.tree_map(np.asarray, cast_leaves(data, dtype, "data"))
     lengths = {np.shape(leaf)[0] if np.ndim(leaf) else None for leaf in jtu.tree_leaves(data)}
@@ -116,7 +118,7 @@ def _prepare_batch(
             "fit_many: every leaf of data (and of a batched init) must have the same number of "
             f"problems, at least one, on its first axis; the shapes are {shapes}."
         )
-    (n,) = lengths
+    n = int(lengths.pop() or 0)
     first = jtu.tree_map(lambda leaf: np.asarray(leaf)[0], init) if init_batched else init
     target, start = prepare(log_density, first, jtu.tree_map(lambda leaf: leaf[0], data), dtype)
     target = dataclasses.replace(target, data=data)
@@ -140,7 +142,9 @@ def _in_blocks(
 ) -> list[Outcome]:
     """All at once on an accelerator; on a CPU blocks of equal size, a thread for each core."""
     n = len(starts)
-    workers = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    workers = (
+        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    )
     size = n if how == "vmap" else min(BLOCK, math.ceil(n / workers))
     if how == "vmap":
         options = dataclasses.replace(options, memory=max(2**20, options.memory // n))
@@ -174,14 +178,17 @@ def _solve_block(
         adapted, seen = None, [None] * n
         fixed_of = [fixed] * n
         if options.family is not None and fixed is not None:
-            adapted, fixed_of, seen = _adapt_block(target, found, ok, options, options.family, fixed, how)
+            adapted, fixed_of, seen = _adapt_block(
+                target, found, ok, options, options.family, fixed, how
+            )
         others: list[tuple[OtherMode, ...]] = [()] * n
         if options.diagnostics:
             mean, root = found.mode, found.root.matrix
             if adapted is not None:
                 mean, root = adapted.mean, adapted.root
-            if any(one is None for one in seen):
-                judged = _judge_block(target, mean, root, options, how)
+            unseen = ok & [one is None for one in seen]
+            if unseen.any():
+                judged = _judge_block(target, mean, root, unseen, options, how)
                 seen = [old or new for old, new in zip(seen, judged, strict=True)]
             others = _look_around_block(target, found, laplace_numbers, ok, options, how)
         found, adapted, data = jax.device_get((found, adapted, target.data))
@@ -192,13 +199,24 @@ def _solve_block(
         if ok[i]:
             problem = _problem(target, i)
             outcomes.append(
-                finish(problem, options, its[0], laplace_numbers[i], its[1], fixed_of[i], seen[i], others[i])
+                finish(
+                    problem,
+                    options,
+                    its[0],
+                    laplace_numbers[i],
+                    its[1],
+                    fixed_of[i],
+                    seen[i],
+                    others[i],
+                )
             )
         elif how == "vmap":
             # The batch leaves rescue operations out: one that failed is tried alone.
             outcomes.append(solve(_problem(target, i), starts[i], options, fixed))
         else:
-            outcomes.append(failure(_problem(target, i), starts[i], options, its[0], laplace_numbers[i]))
+            outcomes.append(
+                failure(_problem(target, i), starts[i], options, its[0], laplace_numbers[i])
+            )
     return outcomes
 
 
@@ -220,17 +238,18 @@ def _adapt_block(
     adapted = _engine.climb_batch(
         target, found, draws_of(fixed), family, how=how, **options.bound_search
     )
-    fixed_of, seen = [fixed] * n, [None] * n
+    fixed_of: list[Draws] = [fixed] * n
+    seen: list[Judged | None] = [None] * n
     active = ok & (options.draws is None)
     for _ in range(MOST_DOUBLINGS):
         numbers = [AdaptedNumbers.fetched(row) for row in np.asarray(adapted.numbers)]
         active &= [one.code is Code.OK for one in numbers]
         if not active.any():
             break
-        judged = _judge_block(target, adapted.mean, adapted.root, options, how)
+        judged = _judge_block(target, adapted.mean, adapted.root, active, options, how)
         for i in np.flatnonzero(active):
-            seen[i] = judged[i]
-            active[i] = _judge.wants_more_draws(numbers[i].elbo, judged[i])
+            seen[i] = its = judged[i]
+            active[i] = its is not None and _judge.wants_more_draws(numbers[i].elbo, fixed.n, its)
         if not active.any() or 16 * fixed.n * dim > options.memory // 4:
             break
         fixed = fixed.doubled()
@@ -239,25 +258,23 @@ def _adapt_block(
         )
         codes = np.asarray(again.numbers)[:, -1].astype(int)
         active &= codes != Code.NON_FINITE_DRAWS
-        adapted = jax.tree.map(
-            lambda new, old: jax.numpy.where(  # noqa: B023
-                active.reshape((-1,) + (1,) * (new.ndim - 1)), new, old  # noqa: B023
-            ),
-            again,
-            adapted,
-        )
+        adapted = jax.tree.map(functools.partial(_chosen, active), again, adapted)
         for i in np.flatnonzero(active):
             fixed_of[i], seen[i] = fixed, None
     return adapted, fixed_of, seen
 
 
+def _chosen(take: np.ndarray, new: jax.Array, old: jax.Array) -> jax.Array:
+    return jnp.where(take.reshape((-1,) + (1,) * (new.ndim - 1)), new, old)
+
+
 def _judge_block(
-    target: Target, mean: Any, root: Any, options: Options, how: str
-) -> list[Judged]:
+    target: Target, mean: Any, root: Any, wanted: np.ndarray, options: Options, how: str
+) -> list[Judged | None]:
     z = _judge.fresh_draws(options, target.structure.size)
     log_p = _engine.log_densities_batch(target, mean, root, z, memory=options.memory, how=how)
-    rows = zip(np.asarray(log_p), np.asarray(root), strict=True)
-    return [_judge.judged(z, its_log_p, its_root) for its_log_p, its_root in rows]
+    rows = zip(wanted, np.asarray(log_p), np.asarray(root), strict=True)
+    return [_judge.judged(z, *arrays) if judge else None for judge, *arrays in rows]
 
 
 def _look_around_block(
@@ -278,9 +295,7 @@ def _look_around_block(
         )
     )
     mode, matrix = np.asarray(found.mode), np.asarray(found.root.matrix)
-    climbs = [
-        _judge.worth_climbing(z, log_p[i], numbers[i]) if ok[i] else z[:0] for i in range(n)
-    ]
+    climbs = [_judge.worth_climbing(z, log_p[i], numbers[i]) if ok[i] else z[:0] for i in range(n)]
     modes: list[list] = [[] for _ in range(n)]
     for k in range(max(map(len, climbs))):
         starts = mode.copy()

@@ -84,7 +84,9 @@ def checked(
             f"got {diagnostics!r}."
         )
     if isinstance(tol, bool) or not isinstance(tol, int | float) or not 0 < tol < 1:
-        raise InputError(f"tol must be between 0 and 1 (posterior standard deviations), got {tol!r}.")
+        raise InputError(
+            f"tol must be between 0 and 1 (posterior standard deviations), got {tol!r}."
+        )
     if not _is_integer(max_steps) or max_steps < 1:
         raise InputError(f"max_steps must be a positive integer, got {max_steps!r}.")
     key_words(key)

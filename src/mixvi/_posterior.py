@@ -154,7 +154,7 @@ class Posterior:
 
     @property
     def log_evidence(self) -> float:
-        """Laplace's evidence for "laplace"; otherwise the bound (fresh draws where there are any)."""
+        """Laplace's evidence for "laplace", otherwise the bound: on fresh draws where it can be."""
         if self.elbo_fixed is None:
             return self.log_evidence_laplace
         return self.elbo_fixed if self.elbo is None else self.elbo.value
@@ -175,7 +175,9 @@ class Posterior:
         """The fresh draws with Pareto-smoothed weights (they sum to one): weighted averages over
         `draws` estimate posterior expectations as long as `khat` is below 0.7."""
         if self.judged is None:
-            raise InputError("importance_weights: fit with diagnostics=True, which makes the draws.")
+            raise InputError(
+                "importance_weights: fit with diagnostics=True, which makes the draws."
+            )
         if self.judged.diagnosis.n_non_finite:
             raise InputError(
                 f"importance_weights: the log density is not finite at "
@@ -201,7 +203,7 @@ class Posterior:
         return _store.write(path, *_to_store(self))
 
 
-def log_normal(z: Float[np.ndarray, "*batch dim"], log_det_root: float) -> np.ndarray:
+def log_normal(z: Float[np.ndarray, "*batch dim"], log_det_root: float) -> Any:
     """`log N(mean + root z | mean, root root^T)`."""
     dim = z.shape[-1]
     return -0.5 * (z**2).sum(-1) - 0.5 * dim * math.log(2 * math.pi) - log_det_root
@@ -215,7 +217,15 @@ def load(path: str | Path) -> Posterior:
         fields = dict(header["diagnosis"])
         diagnosis = Diagnosis(elbo=Estimate(**fields.pop("elbo")), **fields)
         judged = Judged(diagnosis, arrays["z"], arrays["log_p"], arrays["log_q"])
-    plain = ("family", "log_evidence_laplace", "elbo_fixed", "converged", "status", "verdict", "stats")
+    plain = (
+        "family",
+        "log_evidence_laplace",
+        "elbo_fixed",
+        "converged",
+        "status",
+        "verdict",
+        "stats",
+    )
     return Posterior(
         structure=_store.structure_from(header["structure"]),
         flat_mean=arrays["mean"],
@@ -255,16 +265,21 @@ def _summary(post: Posterior, most: int) -> str:
         gap = "" if post.gap is None else f"   (fixed draws {post.gap:+.4f})"
         facts += [("ELBO", f"{post.elbo}{gap}")]
         facts += [("k-hat", f"{post.khat:.2f}   ({post.judged.diagnosis.n_draws} fresh draws)")]  # type: ignore[union-attr]
-    facts += [("log evidence", f"{post.log_evidence:.4f}   (Laplace {post.log_evidence_laplace:.4f})")]
+    facts += [
+        ("log evidence", f"{post.log_evidence:.4f}   (Laplace {post.log_evidence_laplace:.4f})")
+    ]
     c = post.curvature
     repaired = f", {c.n_repaired} eigenvalues repaired" if c.n_repaired else ""
-    facts += [("curvature", f"condition {c.condition:.2g}, smallest eigenvalue {c.min_eig:.2g}{repaired}")]
+    facts += [
+        ("curvature", f"condition {c.condition:.2g}, smallest eigenvalue {c.min_eig:.2g}{repaired}")
+    ]
     lines += [f"{name:<13} {text}" for name, text in facts]
     shown = list(range(post.dim)) if post.dim <= most else list(range(most - 1))
     width = max([len(post.names[i]) for i in shown] + [9])
     lines += ["", f"{'parameter':<{width}} {'mean':>11} {'std':>11}"]
     lines += [
-        f"{post.names[i]:<{width}} {post.flat_mean[i]:>11.4g} {post.flat_std[i]:>11.4g}" for i in shown
+        f"{post.names[i]:<{width}} {post.flat_mean[i]:>11.4g} {post.flat_std[i]:>11.4g}"
+        for i in shown
     ]
     if len(shown) < post.dim:
         lines += [f"... and {post.dim - len(shown)} more: summary(most=...), .mean, .std"]

@@ -43,8 +43,8 @@ def read(path: str | Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         raise InputError(f"load: {str(path)!r} is not a posterior saved by mixvi ({err}).") from err
     if header.get("schema") != SCHEMA:
         raise InputError(
-            f"load: {str(path)!r} has schema {header.get('schema')}, this mixvi reads schema {SCHEMA}: "
-            "use the version that wrote it."
+            f"load: {str(path)!r} has schema {header.get('schema')}, this mixvi reads schema "
+            f"{SCHEMA}: use the version that wrote it."
         )
     return header, arrays
 
@@ -74,7 +74,7 @@ def _plain(value: Any) -> Any:
 
 
 def structure_to(structure: Structure) -> dict[str, Any]:
-    """The skeleton in JSON; a container that JSON cannot rebuild becomes an ordered dict of paths."""
+    """The skeleton in JSON; containers that JSON cannot rebuild become an ordered dict of paths."""
     tree = jtu.tree_unflatten(structure.treedef, list(range(len(structure.shapes))))
     try:
         skeleton = _skeleton(tree)

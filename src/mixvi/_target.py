@@ -89,8 +89,8 @@ class Target:
     code; the function and the structure are static and compared by identity and equality.
     """
 
-    arrays: PyTree[Array]
-    data: PyTree[Array]
+    arrays: PyTree
+    data: PyTree
     function: tuple[tuple, Any]
     has_data: bool
     structure: Structure
@@ -107,7 +107,14 @@ class Target:
                 "and with jnp.where instead of `if` on parameters or data. JAX says: "
                 + str(err).splitlines()[0]
             ) from err
-        except (TypeError, ValueError, IndexError, KeyError, AttributeError, ZeroDivisionError) as err:
+        except (
+            TypeError,
+            ValueError,
+            IndexError,
+            KeyError,
+            AttributeError,
+            ZeroDivisionError,
+        ) as err:
             if isinstance(err, InputError):
                 raise
             raise InputError(
@@ -117,7 +124,7 @@ class Target:
         return self._checked(value, flat.dtype)
 
     def _checked(self, value: Any, dtype: np.dtype) -> Float[Array, ""]:
-        if value is None or not hasattr(value, "shape") and not isinstance(value, numbers.Real):
+        if value is None or (not hasattr(value, "shape") and not isinstance(value, numbers.Real)):
             raise InputError(
                 f"log_density returned {type(value).__name__}; it must return one real number. "
                 "Is a `return` missing?"
@@ -136,7 +143,8 @@ class Target:
     def _described(arguments: tuple) -> str:
         shapes = [jtu.tree_map(lambda leaf: tuple(jnp.shape(leaf)), tree) for tree in arguments]
         return " and ".join(
-            f"{what} of shapes {tree}" for what, tree in zip(("parameters", "data"), shapes, strict=False)
+            f"{what} of shapes {tree}"
+            for what, tree in zip(("parameters", "data"), shapes, strict=False)
         )
 
 
@@ -167,7 +175,9 @@ def prepare(
 def _split(function: Callable) -> tuple[PyTree, tuple[tuple, Any]]:
     """Arrays apart from what is static. A plain function is one static leaf; a callable module or
     a `jax.tree_util.Partial` holds arrays, which stay dynamic."""
-    arrays, rest = (None, function) if isfunction(function) else eqx.partition(function, eqx.is_array)
+    arrays, rest = (
+        (None, function) if isfunction(function) else eqx.partition(function, eqx.is_array)
+    )
     leaves, treedef = jtu.tree_flatten(rest)
     return arrays, (tuple(leaves), treedef)
 
@@ -186,7 +196,9 @@ def flatten(init: PyTree, dtype: np.dtype) -> tuple[Structure, np.ndarray]:
                 "Write 0.0 instead of 0, or pass what is not a parameter through data=."
             )
         if array.dtype.kind != "f":
-            raise InputError(f"init: {path} has type {array.dtype}; parameters must be real numbers.")
+            raise InputError(
+                f"init: {path} has type {array.dtype}; parameters must be real numbers."
+            )
     structure = _structure(treedef, tuple(array.shape for array in arrays))
     if structure.size == 0:
         raise InputError("init has arrays but no numbers in them: every leaf is empty.")
@@ -285,7 +297,9 @@ def _path_name(path: tuple, root: str = "w") -> str:
             index = entry.idx if isinstance(entry, jtu.SequenceKey) else entry.key
             text = f"{text or root}[{index}]"
         else:
-            part = str(entry.name if isinstance(entry, jtu.GetAttrKey) else getattr(entry, "key", entry))
+            part = str(
+                entry.name if isinstance(entry, jtu.GetAttrKey) else getattr(entry, "key", entry)
+            )
             text = f"{text}.{part}" if text else part
     return text or root
 

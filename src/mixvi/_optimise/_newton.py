@@ -15,10 +15,11 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
 from .._errors import Code
+from ._result import resolution
 
 # The quadratic model's promise is kept well enough to accept / to trust more / to trust less.
 ACCEPT, GOOD, POOR = 1e-4, 0.75, 0.25
-LEAST_DAMPING, MOST_DAMPING = 1e-3, 1e14
+LEAST_DAMPING = 1e-3
 RUNNING = -1
 MAX_ESCAPES = 5
 
@@ -49,6 +50,7 @@ class _Step(eqx.Module):
 class _State(eqx.Module):
     here: Here
     step: _Step
+    growth: Float[Array, ""]  # of the damping at the next refusal: 4, 8, 16, ... (Nielsen 1999)
     n_steps: Int[Array, ""]
     n_escapes: Int[Array, ""]
     code: Int[Array, ""]
@@ -79,7 +81,7 @@ def newton(
     still = (jnp.abs(step.move).max() >= 0) & (step.decrement <= tol) & (step.damping == 0)
     code = jnp.where(still, int(Code.OK), RUNNING)
     code = jnp.where(here.finite, code, int(Code.NON_FINITE_START))
-    init = _State(here, step, jnp.array(0), jnp.array(0), code)
+    init = _State(here, step, jnp.full_like(here.value, 4.0), jnp.array(0), jnp.array(0), code)
 
     def body(state: _State) -> _State:
         state = _advance(second_order, state, tol, start, patient)
@@ -146,14 +148,18 @@ def _advance(
     here = jax.tree.map(lambda a, b: jnp.where(accept, a, b), new, old)
     damping = jnp.where(
         ratio < POOR,
-        jnp.maximum(4 * step.damping, LEAST_DAMPING),
+        jnp.maximum(state.growth * step.damping, LEAST_DAMPING),
         jnp.where(ratio > GOOD, step.damping / 10, step.damping),
     )
+    growth = jnp.where(accept, 4.0, jnp.minimum(2 * state.growth, 1e4))
     following = _step_from(here, jnp.where(damping < LEAST_DAMPING, 0.0, damping), patient)
     arrived = _arrived(here, following, step.decrement, tol, start)
-    stuck = ~(following.damping <= MOST_DAMPING)
+    # In a flat tail the damping must outgrow a curvature of nearly zero by any factor: the search is
+    # stuck only when its steps no longer move the point.
+    unmoved = (here.point + following.move == here.point).all()
+    stuck = unmoved & (following.damping > 0) & (following.decrement > tol)
     code = jnp.where(arrived, int(Code.OK), jnp.where(stuck, int(Code.STUCK), state.code))
-    return _State(here, following, state.n_steps + 1, state.n_escapes, code)
+    return _State(here, following, growth, state.n_steps + 1, state.n_escapes, code)
 
 
 def _arrived(
@@ -165,10 +171,12 @@ def _arrived(
     no mode there, so a small decrement alone proves nothing.
     """
     travelled = jnp.maximum(jnp.abs(here.point).max(), jnp.abs(here.point - start).max())
-    small = jnp.abs(step.move).max() <= 1e-6 * travelled
+    small = jnp.abs(step.move).max() <= max(1e-6, 10 * jnp.finfo(start.dtype).eps) * travelled
     fast = step.decrement <= 0.1 * last_decrement
-    near = step.decrement <= tol
-    return near & (((step.damping == 0) & (small | fast)) | (small & (step.damping > 1e6)))
+    close = (step.decrement <= tol) & (small | fast)
+    # As close as rounding allows: values cannot tell a smaller step from none.
+    worn = (step.decrement <= resolution(here.value, tol)) & small & ~fast
+    return (step.damping == 0) & (close | worn)
 
 
 def _escape(second_order: SecondOrder, state: _State) -> _State:
@@ -187,7 +195,7 @@ def _escape(second_order: SecondOrder, state: _State) -> _State:
     def move() -> _State:
         there = Here(candidates[best], *second_order(candidates[best]))
         step = _step_from(there, jnp.zeros_like(there.value))
-        return _State(there, step, state.n_steps, state.n_escapes + 1, state.code)
+        return _State(there, step, state.growth, state.n_steps, state.n_escapes + 1, state.code)
 
     def stay() -> _State:
         # Stationary, and flat or curved the wrong way: the caller judges the Hessian.

@@ -52,7 +52,6 @@ def newton_cg(
 
     def body(state: _Outer) -> _Outer:
         inner = _steihaug(lambda v: hessian_product(state.point, v), state.gradient, state.radius)
-        # g^T p + p^T H p / 2, with H p = -(g + r) ... from the residual that CG keeps
         curvature = inner.product @ inner.step
         predicted = -(state.gradient @ inner.step) - 0.5 * curvature
         point = state.point + inner.step
@@ -87,7 +86,7 @@ def newton_cg(
 def _steihaug(
     product: Callable[[Array], Array], gradient: Float[Array, " n"], radius: Float[Array, ""]
 ) -> _Inner:
-    """Minimises `g^T p + p^T H p / 2` over `|p| <= radius`, to a precision that grows with |g|->0."""
+    """Minimises `g^T p + p^T H p / 2` over `|p| <= radius`, the more precisely the smaller |g|."""
     size = jnp.sqrt(gradient @ gradient)
     target = jnp.minimum(0.1, jnp.sqrt(size)) * size
     zero = jnp.zeros_like(gradient)

@@ -116,6 +116,4 @@ def scaled_conjugate_gradients(
         jnp.where(final.n_passes >= max_steps, int(Code.BOUND_OUT_OF_STEPS), int(Code.BOUND_STUCK)),
     )
     code = jnp.where(jnp.isfinite(final.value), code, int(Code.NON_FINITE_DRAWS))
-    return Minimum(
-        final.point, final.value, final.gradient, final.n_passes, final.n_products, code
-    )
+    return Minimum(final.point, final.value, final.gradient, final.n_passes, final.n_products, code)

@@ -1,0 +1,98 @@
+"""PSIS against ArviZ and against a tail of known shape; the verdicts."""
+
+import math
+
+import numpy as np
+import pytest
+
+import mixvi
+from mixvi._diagnostics import Diagnosis, Estimate, OtherMode, diagnose, psis, verdict
+
+
+@pytest.mark.parametrize("n", [100, 1000, 5000])
+@pytest.mark.parametrize("seed", range(4))
+def test_psis_agrees_with_arviz(n, seed):
+    stats = pytest.importorskip("arviz_stats.base").array_stats
+    log_ratio = 1.5 * np.random.default_rng([n, seed]).standard_normal(n)
+    log_weights, khat = stats.psislw(-log_ratio, r_eff=1.0)
+    weights, ours = psis(log_ratio)
+    assert ours == pytest.approx(float(khat), abs=0.02)
+    theirs = np.exp(log_weights)
+    assert np.abs(weights - theirs / theirs.sum()).sum() < 0.02
+
+
+@pytest.mark.parametrize("shape", [0.2, 0.5, 0.9])
+def test_khat_finds_the_shape_of_a_pareto_tail(shape):
+    """Ratios U^-shape have a Pareto tail of exactly that shape."""
+    rng = np.random.default_rng(0)
+    found = [psis(-shape * np.log(rng.random(20_000)))[1] for _ in range(5)]
+    assert np.mean(found) == pytest.approx(shape, abs=0.06)
+
+
+def test_constant_ratios():
+    weights, khat = psis(np.full(500, 3.0))
+    assert khat == 0.0
+    np.testing.assert_allclose(weights, 1 / 500)
+
+
+def test_one_ratio_above_all():
+    log_ratio = np.zeros(1000)
+    log_ratio[0] = 800.0
+    weights, khat = psis(log_ratio)
+    assert khat > 0.7
+    assert np.isfinite(weights).all()
+
+
+def test_elbo_and_its_error():
+    rng = np.random.default_rng(1)
+    log_p, log_q = rng.normal(2, 0.3, 400), rng.normal(1, 0.4, 400)
+    d = diagnose(log_p, log_q)
+    assert d.elbo.value == pytest.approx((log_p - log_q).mean())
+    assert d.elbo.se == pytest.approx((log_p - log_q).std(ddof=1) / 20)
+
+
+def test_kl_of_a_shifted_gaussian():
+    """Log ratios of N(0, 1) draws against N(0.3, 1): KL = 0.3^2 / 2."""
+    z = np.random.default_rng(2).standard_normal(100_000)
+    d = diagnose(-0.5 * (z - 0.3) ** 2, -0.5 * z**2)
+    assert d.kl == pytest.approx(0.045, abs=0.004)
+
+
+def said(converged=True, others=(), elbo_fixed=None, **changes):
+    base = {"elbo": Estimate(-5.0, 0.01), "khat": 0.2, "kl": 0.05, "ess": 900.0}
+    d = Diagnosis(**{**base, "n_non_finite": 0, "n_draws": 1000, **changes})
+    return verdict(4, converged, d, elbo_fixed, others)
+
+
+def test_verdicts():
+    assert said().startswith("Trust")
+    assert said(khat=0.6).startswith("Use with importance weights")
+    assert said(khat=0.69).startswith("Do not trust")
+    assert said(kl=0.8).startswith("Do not trust: k-hat 0.20, about 0.8 nat")
+    assert said(n_non_finite=3).startswith("Do not trust: 3 of 1000")
+    assert said(converged=False).startswith("Do not trust: the search")
+    assert said(elbo_fixed=-4.0).startswith("Use with importance weights: fitted too closely")
+    assert said(others=(OtherMode(20.0, 0.4),)).startswith("Do not trust: 1 other mode")
+    assert said(others=(OtherMode(20.0, 1e-6),)).startswith("Trust")
+    assert verdict(4, True, None, None, ()).startswith("Not judged")
+
+
+def test_non_finite_draws_are_counted():
+    d = diagnose(np.array([0.0, -np.inf, np.nan]), np.zeros(3))
+    assert d.n_non_finite == 2
+    assert d.elbo.value == -math.inf
+
+
+def test_importance_weights_correct_the_mean():
+    """A skewed target: the Laplace mean is its mode; weighted, it is the true mean.
+    w = log x for a Gamma(4) variable x has mean digamma(4)."""
+    import jax.numpy as jnp
+    from scipy.special import digamma
+
+    post = mixvi.laplace(lambda w: 4.0 * w - jnp.exp(w), 0.0, diagnostics=20_000)
+    draws, weights, khat, ess = post.importance_weights()
+    assert khat < 0.7
+    assert weights.sum() == pytest.approx(1)
+    assert abs(float(post.mean) - digamma(4)) > 0.1
+    assert draws @ weights == pytest.approx(digamma(4), abs=0.02)
+    assert 1 < ess < 20_000

@@ -1,0 +1,80 @@
+"""Fixed draws: what they promise, and when they are refused."""
+
+import jax
+import numpy as np
+import pytest
+
+import mixvi
+from mixvi._draws import FRESH, default_draws, generator
+
+
+@pytest.mark.parametrize("dim", [1, 2, 31, 60])
+def test_matched_draws_have_exact_moments(dim):
+    z = mixvi.Matched(200).make(0, dim)
+    assert z.shape == (200, dim)
+    np.testing.assert_allclose(z.mean(0), 0, atol=1e-14)
+    np.testing.assert_allclose(z.T @ z / 200, np.eye(dim), atol=1e-12)
+    np.testing.assert_array_equal(z[:100], -z[100:])
+
+
+@pytest.mark.parametrize("kind", [mixvi.IID, mixvi.Matched, mixvi.Sobol])
+def test_draws_depend_on_the_key_alone(kind):
+    first = kind(64).make(3, 4).copy()
+    other = kind(64).make(4, 4)
+    assert not np.array_equal(first, other)
+    np.testing.assert_array_equal(first, kind(64).make(3, 4))
+
+
+@pytest.mark.parametrize("kind", [mixvi.IID, mixvi.Matched, mixvi.Sobol])
+def test_draws_are_normal(kind):
+    z = kind(4096).make(0, 3)
+    for power, moment in ((1, 0), (2, 1), (3, 0), (4, 3)):
+        assert (z**power).mean() == pytest.approx(moment, abs=0.15)
+
+
+def test_jax_keys_and_integers():
+    typed, raw = jax.random.key(7), jax.random.PRNGKey(7)
+    np.testing.assert_array_equal(mixvi.IID(8).make(typed, 2), mixvi.IID(8).make(raw, 2))
+    assert not np.array_equal(mixvi.IID(8).make(typed, 2), mixvi.IID(8).make(8, 2))
+
+
+def test_judges_are_not_the_draws_that_were_fitted():
+    fixed, fresh = mixvi.IID(8).make(0, 2), generator(0, FRESH).standard_normal((8, 2))
+    assert not np.isclose(fixed, fresh).any()
+
+
+@pytest.mark.parametrize(
+    ("draws", "root", "reason"),
+    [
+        (mixvi.Matched(41), False, "odd"),
+        (mixvi.Matched(40), False, "at least 42"),
+        (mixvi.IID(21), True, "no maximum"),
+        (mixvi.Sobol(21), True, "no maximum"),
+        (mixvi.IID(21), False, None),
+        (mixvi.IID(22), True, None),
+        (mixvi.Matched(42), True, None),
+    ],
+)
+def test_refusals_give_a_reason(draws, root, reason):
+    said = draws.refusal(20, root)
+    assert said is None if reason is None else reason in said
+
+
+def test_the_bound_is_unbounded_with_too_few_draws():
+    """Why they are refused: 20 iid draws in 20 dimensions miss a direction, and widening the root
+    along it raises log|det A| while no draw moves."""
+    z = mixvi.IID(20).make(0, 20)
+    centred = z - z.mean(0)
+    v = np.linalg.svd(centred)[2][-1]
+    for t in (1.0, 1e3, 1e6):
+        a = np.eye(20) + t * np.outer(v, v)
+        np.testing.assert_allclose(centred @ a.T, centred, atol=1e-8)
+        assert np.linalg.slogdet(a)[1] == pytest.approx(np.log1p(t))
+
+
+def test_defaults():
+    assert default_draws(10, True, 2**30) == mixvi.Matched(200)
+    assert default_draws(100, False, 2**30) == mixvi.Matched(400)
+    assert default_draws(20_000, False, 2**30) == mixvi.Sobol(1024)
+    with pytest.raises(mixvi.InputError, match="GiB"):
+        default_draws(20_000, True, 2**30)

@@ -1,0 +1,130 @@
+"""Curvature: exact, in bounded memory, judged without units, repaired only by name."""
+
+import jax
+import jax.numpy as jnp
+import numpy as np
+import pytest
+from targets import logistic, logistic_data
+
+import mixvi
+from mixvi._errors import Code
+from mixvi._laplace import covariance_root, dense_hessian, eigen_root
+
+
+def test_hessian_in_chunks_is_the_hessian():
+    data = logistic_data(50, 9)
+
+    def product(w, v):
+        return jax.jvp(jax.grad(lambda u: -logistic(u, data)), (w,), (v,))[1]
+
+    with jax.enable_x64(True):
+        w = jnp.linspace(-1, 1, 9)
+        expected = jax.hessian(lambda u: -logistic(u, data))(w)
+        for memory in (1, 10_000, 2**30):
+            np.testing.assert_allclose(dense_hessian(product, w, memory), expected, rtol=1e-12)
+
+
+def test_root_is_that_of_the_covariance_with_orthogonal_columns():
+    rng = np.random.default_rng(0)
+    a = rng.standard_normal((12, 6))
+    precision = a.T @ a
+    with jax.enable_x64(True):
+        root, n_repaired, definite = covariance_root(jnp.asarray(precision), "raise")
+        root = eigen_root(root)
+        matrix = np.asarray(root.matrix)
+    assert bool(definite)
+    assert int(n_repaired) == 0
+    np.testing.assert_allclose(matrix @ matrix.T, np.linalg.inv(precision), rtol=1e-9)
+    gram = matrix.T @ matrix
+    np.testing.assert_allclose(gram, np.diag(np.diag(gram)), atol=1e-12)
+    assert float(root.log_det) == pytest.approx(-0.5 * np.linalg.slogdet(precision)[1])
+
+
+@pytest.mark.parametrize("scale", [1.0, 1e-9, 1e9])
+def test_definiteness_has_no_units(scale):
+    units = np.diag(np.geomspace(1, scale, 3))
+    good = units @ (np.eye(3) + 0.5) @ units
+    bad = units @ (np.eye(3) - 0.4) @ units
+    with jax.enable_x64(True):
+        assert bool(covariance_root(jnp.asarray(good), "raise")[2])
+        assert not bool(covariance_root(jnp.asarray(bad), "raise")[2])
+
+
+def indefinite(w):
+    """Stationary at 0 with curvatures -1 and +1/2, whichever way one goes the density is odd."""
+    return -0.5 * w["a"] ** 2 + 0.25 * w["b"] ** 2
+
+
+def flat(w):
+    return -0.5 * (w["a"] + w["b"] - 1) ** 2
+
+
+def test_indefinite_hessian_names_eigenvalue_and_parameters():
+    with pytest.raises(mixvi.IndefiniteHessianError, match=r"eigenvalue .*carried by .*a .*b") as info:
+        mixvi.laplace(flat, {"a": 0.0, "b": 0.0})
+    assert "on_indefinite" in str(info.value)
+
+
+@pytest.mark.parametrize(("policy", "n"), [("absolute", 1), ("damp", 2)])
+def test_named_repairs_are_reported(policy, n):
+    post = mixvi.laplace(flat, {"a": 0.0, "b": 0.0}, on_indefinite=policy)
+    assert post.curvature.n_repaired == n
+    assert "repaired" in post.status
+    assert "repaired" in post.summary()
+    # The direction that the density does fix keeps its variance up to what damping added.
+    across = np.array([1.0, 1.0]) / np.sqrt(2)
+    assert across @ post.cov @ across == pytest.approx(0.5, rel=2e-3)
+
+
+def test_unbounded_density_has_no_mode():
+    with pytest.raises(mixvi.NoModeError, match="b went from"):
+        mixvi.laplace(indefinite, {"a": 1.0, "b": 1.0})
+
+
+def test_throw_false_returns_the_status():
+    post = mixvi.laplace(flat, {"a": 0.0, "b": 0.0}, throw=False)
+    assert not post.converged
+    assert "eigenvalue" in post.status
+    assert np.isnan(post.flat_mean).all()
+    assert post.verdict.startswith("No Gaussian")
+
+
+def test_curvature_report_of_a_known_hessian():
+    def log_density(w):
+        return -0.5 * (4.0 * w[0] ** 2 + 2 * 1.0 * w[0] * w[1] + 1.0 * w[1] ** 2)
+
+    report = mixvi.laplace(log_density, np.array([0.3, -2.0])).curvature
+    precision = np.array([[4.0, 1.0], [1.0, 1.0]])
+    assert report.min_eig == pytest.approx(np.linalg.eigvalsh(precision)[0])
+    assert report.condition == pytest.approx(1.5 / 0.5)  # unit diagonal, correlation 1/2
+    assert report.gradient_norm < 1e-9
+    assert report.n_repaired == 0
+
+
+def test_evidence_of_laplace():
+    """log of a Gamma(3) integral: Laplace in w = log x has mode log 3 and curvature 3."""
+    post = mixvi.laplace(lambda w: 3.0 * w - jnp.exp(w), 0.0)
+    assert float(post.mean) == pytest.approx(np.log(3), abs=1e-9)
+    assert float(post.std) == pytest.approx(3**-0.5, abs=1e-9)
+    expected = 3 * np.log(3) - 3 + 0.5 * np.log(2 * np.pi / 3)
+    assert post.log_evidence == pytest.approx(expected, abs=1e-9)
+
+
+@pytest.mark.parametrize("start", [-40.0, -5.0, 8.0, 25.0])
+def test_mode_from_far_starts(start):
+    post = mixvi.laplace(lambda w: 3.0 * w - jnp.exp(w), start, diagnostics=False)
+    assert float(post.mean) == pytest.approx(np.log(3), abs=1e-9)
+
+
+def test_mode_in_many_dimensions_goes_by_conjugate_gradients():
+    dim = 400
+    x, sign = logistic_data(200, dim, seed=4)
+    post = mixvi.laplace(logistic, np.zeros(dim), (x, sign), diagnostics=False)
+    gradient = -post.flat_mean + x.T @ (sign / (1 + np.exp(sign * (x @ post.flat_mean))))
+    assert np.abs(gradient).max() < 1e-7
+
+
+def test_codes_that_leave_no_gaussian():
+    assert not Code.OK.fatal
+    assert Code.INDEFINITE.fatal
+    assert not Code.BOUND_OUT_OF_STEPS.fatal

@@ -1,0 +1,152 @@
+"""Many problems in one call: equal to one at a time, and one bad one spoils no other."""
+
+import jax
+import numpy as np
+import pytest
+from targets import Counted, GaussianTarget, cauchy, cauchy_data, logistic, logistic_data
+
+import mixvi
+
+STRATEGIES = ["loop", "map", "vmap"]
+
+
+def batch(n: int = 5):
+    stacked = [logistic_data(seed=seed) for seed in range(n)]
+    return np.stack([x for x, _ in stacked]), np.stack([sign for _, sign in stacked])
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+@pytest.mark.parametrize("family", ["laplace", "eig", "diag"])
+def test_equal_to_one_at_a_time(strategy, family):
+    data = batch()
+    posts = mixvi.fit_many(logistic, np.zeros(8), family, data, strategy=strategy)
+    for i, post in enumerate(posts):
+        one = mixvi.fit(logistic, np.zeros(8), family, (data[0][i], data[1][i]))
+        assert np.abs((post.flat_mean - one.flat_mean) / one.flat_std).max() < 1e-6
+        np.testing.assert_allclose(post.cov, one.cov, rtol=1e-5, atol=1e-8)
+        assert post.verdict.split(":")[0] == one.verdict.split(":")[0]
+        assert post.elbo.value == pytest.approx(one.elbo.value, abs=1e-6)
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_one_bad_problem_reports_itself(strategy):
+    x, sign = batch()
+    x[2, 7, 1] = np.nan
+    posts = mixvi.fit_many(logistic, np.zeros(8), "eig", (x, sign), strategy=strategy)
+    assert posts.converged.tolist() == [True, True, False, True, True]
+    assert "data[0] has 1 non-finite number, the first at [7, 1]" in posts.status[2]
+    assert posts[2].verdict.startswith("No Gaussian")
+    assert np.isnan(posts.mean[2]).all()
+    assert np.isfinite(np.delete(posts.mean, 2, axis=0)).all()
+    good = mixvi.fit_many(logistic, np.zeros(8), "eig", (x[:2], sign[:2]), strategy=strategy)
+    np.testing.assert_allclose(posts.mean[:2], good.mean, atol=1e-9)
+    assert "[2] No Gaussian" in posts.summary()
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_hard_problems_among_easy_ones(strategy):
+    """A saddle start, an unbounded density and a second mode, each with its own word."""
+
+    def log_density(w, kind):
+        quartic = -(w[0] ** 4) / 4 + 2 * w[0] ** 2
+        first = kind[0] * (-0.5 * w[0] ** 2) + kind[1] * quartic + kind[2] * w[0]
+        return first - 0.5 * w[1] ** 2
+
+    kinds = np.eye(3)
+    posts = mixvi.fit_many(log_density, np.zeros(2), "eig", kinds, strategy=strategy)
+    assert posts.verdict[0].startswith("Trust")
+    assert abs(posts.mean[1][0]) == pytest.approx(2, abs=0.2)
+    assert "other mode" in posts.verdict[1]
+    assert "w[0] went from 0" in posts.status[2]
+
+
+@pytest.mark.parametrize("strategy", STRATEGIES)
+def test_growing_draws(strategy):
+    """Draws are doubled for the problems that want it, with the same result as alone."""
+    problems = [cauchy_data(seed) for seed in (0, 1)]
+    data = tuple(np.stack([np.asarray(p[k]) for p in problems]) for k in range(4))
+    posts = mixvi.fit_many(cauchy, np.zeros(21), "mu", data, strategy=strategy)
+    for i, post in enumerate(posts):
+        one = mixvi.fit(cauchy, np.zeros(21), "mu", problems[i])
+        assert post.stats["draws"] == one.stats["draws"]
+        assert post.elbo.value == pytest.approx(one.elbo.value, abs=1e-4)
+
+
+def test_stacked_numbers_and_indexing():
+    data = batch()
+    posts = mixvi.fit_many(
+        lambda w, d: logistic(w["beta"], d), {"beta": np.zeros(8)}, "eig", data
+    )
+    assert len(posts) == 5
+    assert posts.mean["beta"].shape == (5, 8)
+    assert posts.std["beta"].shape == (5, 8)
+    assert posts.cov.shape == (5, 8, 8)
+    for numbers in (posts.elbo, posts.khat, posts.log_evidence, posts.gap, posts.converged):
+        assert numbers.shape == (5,)
+    assert isinstance(posts[1], mixvi.Posterior)
+    assert isinstance(posts[1:3], mixvi.Posteriors)
+    np.testing.assert_array_equal(posts[1:3].mean["beta"], posts.mean["beta"][1:3])
+    assert posts.sample(0, 3)["beta"].shape == (5, 3, 8)
+    again = mixvi.Posteriors([posts[3], posts[0]])
+    np.testing.assert_array_equal(again.elbo, posts.elbo[[3, 0]])
+    assert "5 posteriors of 8 parameters" in posts.summary()
+    assert posts.names[0] == "beta[0]"
+
+
+def test_a_start_for_each():
+    targets = [GaussianTarget.make(2, 5.0, seed=seed) for seed in range(3)]
+    data = jax.tree.map(lambda *leaves: np.stack(leaves), *(t.data for t in targets))
+    starts = np.arange(6.0).reshape(3, 2)
+    posts = mixvi.fit_many(
+        GaussianTarget.log_density, starts, "eig", data, init_batched=True
+    )
+    np.testing.assert_allclose(posts.mean, np.stack([t.mean for t in targets]), atol=1e-6)
+
+
+def test_blocks_of_any_number_of_problems():
+    """More problems than a block, not a multiple of it: padding is dropped."""
+    centres = np.random.default_rng(0).standard_normal((71, 2))
+    posts = mixvi.fit_many(lambda w, c: -0.5 * ((w - c) ** 2).sum(), np.zeros(2), data=centres)
+    np.testing.assert_allclose(posts.mean, centres, atol=1e-8)
+
+
+def test_new_data_compile_nothing():
+    counted = Counted(logistic)
+    x, sign = batch()
+    mixvi.fit_many(counted, np.zeros(8), "eig", (x, sign), draws=200, strategy="map")
+    traced = counted.n
+    mixvi.fit_many(counted, np.zeros(8), "eig", (x[::-1], sign[::-1]), draws=200, strategy="map")
+    assert counted.n == traced
+
+
+def test_progress_is_a_line_on_stderr(capsys):
+    from mixvi._many import _Progress
+
+    with _Progress(10, True) as report:
+        report.began -= 5
+        report(4)
+        report(6)
+    assert "10/10 problems" in capsys.readouterr().err
+
+
+@pytest.mark.parametrize(
+    ("data", "message"),
+    [
+        (None, "problems on the first axis"),
+        ((np.zeros((3, 2)), np.zeros(4)), "same number of problems"),
+        (np.float64(1.0), "same number of problems"),
+        (np.zeros((0, 2)), "at least one"),
+    ],
+)
+def test_bad_batches(data, message):
+    with pytest.raises(mixvi.InputError, match=message):
+        mixvi.fit_many(lambda w, d: -0.5 * w @ w, np.zeros(2), data=data)
+
+
+def test_posteriors_must_match():
+    one = mixvi.laplace(lambda w: -0.5 * w @ w, np.zeros(2))
+    other = mixvi.laplace(lambda w: -0.5 * w @ w, np.zeros(3))
+    with pytest.raises(mixvi.InputError, match="different structure"):
+        mixvi.Posteriors([one, other])
+    with pytest.raises(mixvi.InputError, match="at least one"):
+        mixvi.Posteriors([])
