@@ -170,7 +170,9 @@ def test_callables_that_hold_arrays():
 
     for seed in (0, 1):
         x, sign = logistic_data(seed=seed)
-        post = mixvi.fit(jax.tree_util.Partial(bound, jnp.asarray(x), jnp.asarray(sign)), np.zeros(8))
+        post = mixvi.fit(
+            jax.tree_util.Partial(bound, jnp.asarray(x), jnp.asarray(sign)), np.zeros(8)
+        )
         before = counted.n if seed == 0 else before  # noqa: F821
     assert counted.n == before
     assert post.converged
@@ -204,4 +206,12 @@ def test_imports_are_light():
     out = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
     loaded = {name.split(".")[0] for name in out.stdout.split()}
     assert "jax" in loaded
-    assert not loaded & {"sklearn", "matplotlib", "arviz", "arviz_stats", "pandas", "numpyro", "xarray"}
+    assert not loaded & {
+        "sklearn",
+        "matplotlib",
+        "arviz",
+        "arviz_stats",
+        "pandas",
+        "numpyro",
+        "xarray",
+    }

@@ -60,7 +60,9 @@ def flat(w):
 
 
 def test_indefinite_hessian_names_eigenvalue_and_parameters():
-    with pytest.raises(mixvi.IndefiniteHessianError, match=r"eigenvalue .*carried by .*a .*b") as info:
+    with pytest.raises(
+        mixvi.IndefiniteHessianError, match=r"eigenvalue .*carried by .*a .*b"
+    ) as info:
         mixvi.laplace(flat, {"a": 0.0, "b": 0.0})
     assert "on_indefinite" in str(info.value)
 

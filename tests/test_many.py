@@ -74,9 +74,7 @@ def test_growing_draws(strategy):
 
 def test_stacked_numbers_and_indexing():
     data = batch()
-    posts = mixvi.fit_many(
-        lambda w, d: logistic(w["beta"], d), {"beta": np.zeros(8)}, "eig", data
-    )
+    posts = mixvi.fit_many(lambda w, d: logistic(w["beta"], d), {"beta": np.zeros(8)}, "eig", data)
     assert len(posts) == 5
     assert posts.mean["beta"].shape == (5, 8)
     assert posts.std["beta"].shape == (5, 8)
@@ -97,9 +95,7 @@ def test_a_start_for_each():
     targets = [GaussianTarget.make(2, 5.0, seed=seed) for seed in range(3)]
     data = jax.tree.map(lambda *leaves: np.stack(leaves), *(t.data for t in targets))
     starts = np.arange(6.0).reshape(3, 2)
-    posts = mixvi.fit_many(
-        GaussianTarget.log_density, starts, "eig", data, init_batched=True
-    )
+    posts = mixvi.fit_many(GaussianTarget.log_density, starts, "eig", data, init_batched=True)
     np.testing.assert_allclose(posts.mean, np.stack([t.mean for t in targets]), atol=1e-6)
 
 

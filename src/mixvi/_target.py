@@ -117,9 +117,10 @@ class Target:
         ) as err:
             if isinstance(err, InputError):
                 raise
+            reason = str(err).splitlines()[0] if str(err) else repr(err)
             raise InputError(
                 f"log_density raised {type(err).__name__} when called with "
-                f"{self._described(arguments)}: {str(err).splitlines()[0] if str(err) else err!r}"
+                f"{self._described(arguments)}: {reason}"
             ) from err
         return self._checked(value, flat.dtype)
 
@@ -243,7 +244,7 @@ def _cast(leaf: Any, dtype: np.dtype, treedef: Any, index: int, what: str) -> An
 
 def _path_name_of(treedef: Any, index: int, root: str) -> str:
     tree = jtu.tree_unflatten(treedef, list(range(treedef.num_leaves)))
-    return _path_name(jtu.tree_flatten_with_path(tree)[0][index][0], root)
+    return _path_name(jtu.tree_flatten_with_path(tree)[0][index][0], root, rooted=True)
 
 
 def _as_array(leaf: Any, what: str) -> np.ndarray:
@@ -269,8 +270,8 @@ def explain_non_finite(
             where = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
             count = int((~np.isfinite(array)).sum())
             return (
-                f"the log density is {value} at the start because {_path_name(path, root='data')} "
-                f"has {count} non-finite number{'s' * (count > 1)}, the first at {list(where)}: "
+                f"the log density is {value} at the start because "
+                f"{_path_name(path, 'data', rooted=True)} has {count} non-finite number{'s' * (count > 1)}, the first at {list(where)}: "
                 "drop or fill those rows."
             )
     if not np.isfinite(value):
@@ -289,9 +290,9 @@ def explain_non_finite(
 # --- names ------------------------------------------------------------------------------------
 
 
-def _path_name(path: tuple, root: str = "w") -> str:
+def _path_name(path: tuple, root: str = "w", rooted: bool = False) -> str:
     """`layer.w`, `beta`, `w[0]`: the way a person would write where the leaf stands."""
-    text = ""
+    text = root if rooted else ""
     for entry in path:
         if isinstance(entry, jtu.SequenceKey | jtu.FlattenedIndexKey):
             index = entry.idx if isinstance(entry, jtu.SequenceKey) else entry.key

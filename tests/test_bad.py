@@ -1,0 +1,65 @@
+"""Errors are part of the product: every bad input and known-bad target gets its word."""
+
+import json
+import re
+import subprocess
+import sys
+
+import bad_inputs
+import known_bad
+import pytest
+
+import mixvi
+
+
+@pytest.fixture(scope="module")
+def sentences():
+    """In a process of its own: what users see, not what the type checker of these tests says."""
+    command = [sys.executable, bad_inputs.__file__, "--json"]
+    return json.loads(subprocess.run(command, capture_output=True, check=True).stdout)
+
+
+@pytest.mark.parametrize("name", bad_inputs.CASES)
+def test_bad_inputs(name, sentences):
+    _, kind, words = bad_inputs.CASES[name]
+    said_kind, said = sentences[name]
+    assert said_kind == kind, said
+    assert words in said
+    assert len(said) < 700
+
+
+EXPECTED = {
+    "funnel (10 dimensions)": "Do not trust",
+    "two far modes": "Do not trust: 1 other mode",
+    "banana shape": "Do not trust",
+    "centred eight schools": "NoModeError: .*log_tau went from .*non-centred",
+    "saddle start": "Do not trust: 1 other mode",
+    "ridge, variance 1e6": "Trust",
+    "separable logistic, no prior": "NoModeError: .*slope went from",
+    "flat direction": "IndefiniteHessianError: .*carried by",
+    "heavy tails (Student, 2 df)": "Do not trust",
+    "support x > 0, untransformed": "Do not trust",
+}
+
+
+@pytest.mark.parametrize("name", known_bad.CASES)
+@pytest.mark.parametrize("family", ["laplace", "eig"])
+def test_known_bad_targets(name, family):
+    said = known_bad.seen(name, family)
+    assert re.match(EXPECTED[name], said), said
+
+
+def test_every_error_is_ours():
+    for error in (
+        mixvi.InputError,
+        mixvi.NonFiniteError,
+        mixvi.IndefiniteHessianError,
+        mixvi.NoModeError,
+    ):
+        assert issubclass(error, mixvi.MixviError)
+
+
+def test_mean_only_where_the_width_cannot_change():
+    function, init, data = known_bad.CASES["support x > 0, untransformed"]
+    with pytest.raises(mixvi.NonFiniteError, match="mu"):
+        mixvi.fit(function, init, "mu", data)
