@@ -1,4 +1,4 @@
-"""Bad inputs and the sentence each of them gets. `python benchmarks/bad_inputs.py` prints a table."""
+"""Bad inputs and the sentence each of them gets; run as a script it prints them."""
 
 import json
 import sys

@@ -5,10 +5,10 @@ import re
 import subprocess
 import sys
 
-import bad_inputs
-import known_bad
 import pytest
 
+import bad_inputs
+import known_bad
 import mixvi
 
 

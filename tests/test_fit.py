@@ -8,6 +8,8 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import integrate
+
+import mixvi
 from targets import (
     Counted,
     GaussianTarget,
@@ -17,8 +19,6 @@ from targets import (
     logistic_data,
     one_dimensional,
 )
-
-import mixvi
 
 FAMILIES = ["laplace", "mu", "eig", "lr", "full", "diag"]
 

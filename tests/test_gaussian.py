@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from targets import GaussianTarget
 
 import mixvi
+from targets import GaussianTarget
 
 CASES = [(1, 1.0), (1, 1e8), (2, 1.0), (2, 1e8), (20, 1e4), (20, 1e8), (200, 1e2), (200, 1e8)]
 CORRELATED = ["laplace", "mu", "eig", "lr", "full", mixvi.LowRank(rank=2)]

@@ -4,11 +4,11 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from targets import logistic, logistic_data
 
 import mixvi
 from mixvi._errors import Code
 from mixvi._laplace import covariance_root, dense_hessian, eigen_root
+from targets import logistic, logistic_data
 
 
 def test_hessian_in_chunks_is_the_hessian():

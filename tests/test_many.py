@@ -3,9 +3,9 @@
 import jax
 import numpy as np
 import pytest
-from targets import Counted, GaussianTarget, cauchy, cauchy_data, logistic, logistic_data
 
 import mixvi
+from targets import Counted, GaussianTarget, cauchy, cauchy_data, logistic, logistic_data
 
 STRATEGIES = ["loop", "map", "vmap"]
 

@@ -2,9 +2,9 @@
 
 import numpy as np
 import pytest
-from targets import cauchy, cauchy_data, logistic, logistic_data
 
 import mixvi
+from targets import cauchy, cauchy_data, logistic, logistic_data
 
 PAIRS = [("mu", "eig"), ("eig", "full"), ("mu", "lr")]
 

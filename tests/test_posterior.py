@@ -8,9 +8,9 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import stats
-from targets import GaussianTarget, logistic, logistic_data
 
 import mixvi
+from targets import GaussianTarget, logistic, logistic_data
 
 INIT = {"layer": {"w": np.zeros((2, 2)), "b": np.zeros(2)}, "tau": 0.0, "group": [np.zeros(1), 0.5]}
 NAMES = (

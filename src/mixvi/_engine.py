@@ -277,14 +277,18 @@ def log_densities_batch(
     target: Target,
     mean: Float[Array, "batch dim"],
     root: Float[Array, "batch ..."],
-    z: Float[Array, "draws dim"],
+    z: Float[Array, "draws dim"] | Float[Array, "batch draws dim"],
     memory: int,
     how: str,
 ) -> Float[Array, "batch draws"]:
-    return _batched(
-        lambda data, m, r: log_densities(dataclasses.replace(target, data=data), m, r, z, memory),
-        how,
-    )(target.data, mean, root)
+    """At the same draws for all problems, or at draws for each."""
+
+    def one(data: PyTree, m: Array, r: Array, *its: Array) -> Array:
+        at = its[0] if its else z
+        return log_densities(dataclasses.replace(target, data=data), m, r, at, memory)
+
+    each = (z,) if z.ndim == 3 else ()
+    return _batched(one, how)(target.data, mean, root, *each)
 
 
 def _batched(function: Callable, how: str) -> Callable:

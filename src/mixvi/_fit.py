@@ -210,9 +210,19 @@ def _look_around(
     if z is None:
         return ()
     mode, matrix = np.asarray(found.mode), np.asarray(found.root.matrix)
-    log_p = _engine.log_densities_one(target, mode, matrix, z, memory=options.memory)
+
+    def log_p(at: np.ndarray) -> np.ndarray:
+        values = _engine.log_densities_one(target, mode, matrix, at, memory=options.memory)
+        return np.asarray(values, dtype=np.float64)
+
+    far = _judge.surprising(z, log_p(z), numbers)
+    if len(far) == 0:
+        return ()
+    # Always as many rays, so that they are compiled once.
+    filled = np.resize(far, (_judge.MOST_CLIMBS, far.shape[1]))
+    along = log_p(_judge.rays(filled))[: len(far) * len(_judge.FRACTIONS)]
     modes = []
-    for probe in _judge.worth_climbing(z, np.asarray(log_p), numbers):
+    for probe in _judge.worth_climbing(far, along, numbers):
         other, its_numbers = _engine.laplace_one(
             target, mode + matrix @ probe, on_indefinite="raise", memory=options.memory
         )

@@ -18,6 +18,7 @@ from ._posterior import Judged, log_normal
 # more than its noise.
 GAP = 0.01
 N_PROBES, MOST_CLIMBS, MOST_PROBED = 128, 4, 100
+FRACTIONS = np.arange(1, 9) / 8
 
 Matrix = Float[np.ndarray, "dim dim"]
 
@@ -62,18 +63,37 @@ def probes(options: Options, dim: int) -> Float[np.ndarray, "probes dim"] | None
     return (stretch * rng.standard_normal((N_PROBES, dim))).astype(options.dtype)
 
 
-def worth_climbing(
+def surprising(
     z: Float[np.ndarray, "probes dim"],
     log_p: Float[np.ndarray, " probes"],
     numbers: LaplaceNumbers,
-) -> Float[np.ndarray, "starts dim"]:
-    """The densest probes at which the density is far above what the Laplace Gaussian has there:
-    a search for a mode from them may end elsewhere."""
+) -> Float[np.ndarray, "some dim"]:
+    """The densest probes at which the density is far above what the Laplace Gaussian has there."""
     r2 = (z.astype(np.float64) ** 2).sum(1)
     surprise = log_p - (numbers.log_density - 0.5 * r2)
-    surprising = np.isfinite(log_p) & (surprise > 10) & (r2 > z.shape[1] + 20)
-    best_first = np.argsort(-np.where(surprising, log_p, -np.inf), kind="stable")
-    return z[best_first[: min(MOST_CLIMBS, surprising.sum())]]
+    seen = np.isfinite(log_p) & (surprise > 10) & (r2 > z.shape[1] + 20)
+    best_first = np.argsort(-np.where(seen, log_p, -np.inf), kind="stable")
+    return z[best_first[: min(MOST_CLIMBS, seen.sum())]]
+
+
+def rays(z: Float[np.ndarray, "some dim"]) -> Float[np.ndarray, "points dim"]:
+    """Points on the way from the mode to each probe."""
+    return (FRACTIONS[:, None] * z[:, None, :]).reshape(-1, z.shape[1]).astype(z.dtype)
+
+
+def worth_climbing(
+    z: Float[np.ndarray, "some dim"],
+    log_p: Float[np.ndarray, " points"],
+    numbers: LaplaceNumbers,
+) -> Float[np.ndarray, "starts dim"]:
+    """Those whose ray is not concave: where it is, as everywhere for a log-concave density, a
+    search from the probe would only come back."""
+    along = log_p.reshape(len(z), len(FRACTIONS))
+    along = np.concatenate([np.full((len(z), 1), numbers.log_density), along], axis=1)
+    with np.errstate(invalid="ignore"):
+        bend = along[:, 2:] - 2 * along[:, 1:-1] + along[:, :-2]
+        concave = (bend <= 1e-6 * (1 + np.abs(along[:, 1:-1]))).all(1)
+    return z[~concave]
 
 
 def other_modes(

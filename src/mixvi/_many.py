@@ -289,13 +289,24 @@ def _look_around_block(
     n, z = len(ok), _judge.probes(options, target.structure.size)
     if z is None:
         return [()] * n
-    log_p = np.asarray(
-        _engine.log_densities_batch(
-            target, found.mode, found.root.matrix, z, memory=options.memory, how=how
+
+    def log_p(at: np.ndarray) -> np.ndarray:
+        values = _engine.log_densities_batch(
+            target, found.mode, found.root.matrix, at, memory=options.memory, how=how
         )
-    )
+        return np.asarray(values, dtype=np.float64)
+
+    seen = log_p(z)
+    far = [_judge.surprising(z, seen[i], numbers[i]) if ok[i] else z[:0] for i in range(n)]
+    if not any(map(len, far)):
+        return [()] * n
+    filled = [np.resize(one, (_judge.MOST_CLIMBS, z.shape[1])) for one in far]
+    along = log_p(np.stack([_judge.rays(one) for one in filled]))
+    climbs = [
+        _judge.worth_climbing(one, row[: len(one) * len(_judge.FRACTIONS)], its_numbers)
+        for one, row, its_numbers in zip(far, along, numbers, strict=True)
+    ]
     mode, matrix = np.asarray(found.mode), np.asarray(found.root.matrix)
-    climbs = [_judge.worth_climbing(z, log_p[i], numbers[i]) if ok[i] else z[:0] for i in range(n)]
     modes: list[list] = [[] for _ in range(n)]
     for k in range(max(map(len, climbs))):
         starts = mode.copy()

@@ -269,10 +269,10 @@ def explain_non_finite(
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             where = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
             count = int((~np.isfinite(array)).sum())
+            name = _path_name(path, "data", rooted=True)
             return (
-                f"the log density is {value} at the start because "
-                f"{_path_name(path, 'data', rooted=True)} has {count} non-finite number{'s' * (count > 1)}, the first at {list(where)}: "
-                "drop or fill those rows."
+                f"the log density is {value} at the start because {name} has {count} non-finite "
+                f"number{'s' * (count > 1)}, the first at {list(where)}: drop or fill those rows."
             )
     if not np.isfinite(value):
         shown = listed([f"{n}={v:.4g}" for n, v in zip(structure.names, start, strict=True)], 4)

@@ -154,8 +154,8 @@ def _advance(
     growth = jnp.where(accept, 4.0, jnp.minimum(2 * state.growth, 1e4))
     following = _step_from(here, jnp.where(damping < LEAST_DAMPING, 0.0, damping), patient)
     arrived = _arrived(here, following, step.decrement, tol, start)
-    # In a flat tail the damping must outgrow a curvature of nearly zero by any factor: the search is
-    # stuck only when its steps no longer move the point.
+    # In a flat tail the damping must outgrow a curvature of nearly zero by any factor: the search
+    # is stuck only when its steps no longer move the point.
     unmoved = (here.point + following.move == here.point).all()
     stuck = unmoved & (following.damping > 0) & (following.decrement > tol)
     code = jnp.where(arrived, int(Code.OK), jnp.where(stuck, int(Code.STUCK), state.code))
