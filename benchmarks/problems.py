@@ -25,14 +25,14 @@ def data_folder() -> pathlib.Path:
     return folder
 
 
-def raetsch(name: str, n_basis: int = 30, alpha: float = 0.1, split: int = 0):
+def raetsch(name: str, n_basis: int = 30, alpha: float = 0.1, width: float = 1.0, split: int = 0):
     """One published split with `n_basis` Gaussian bumps on training points and a constant."""
     with np.load(data_folder() / f"raetsch_{name}.npz") as file:
         rows = file["train"][split]
         x, t = file["x"][rows].astype(float), file["t"][rows]
     x = (x - x.mean(0)) / x.std(0)
     centres = x[np.random.default_rng(0).choice(len(x), n_basis, replace=False)]
-    width2 = x.shape[1] / 2
+    width2 = width**2 * x.shape[1] / 2
     basis = np.exp(-((x[:, None] - centres) ** 2).sum(-1) / (2 * width2))
     design = np.concatenate([basis, np.ones((len(x), 1))], axis=1)
     return design, np.where(t == 1, 1.0, -1.0), np.float64(alpha)

@@ -76,7 +76,8 @@ def test_newton_by_conjugate_gradients_finds_the_minimum(name):
     function, start = FUNCTIONS[name]
     value_and_grad = jax.value_and_grad(function)
     search = jax.jit(lambda x: newton_cg(value_and_grad, product(function), x, 1e-9, 300))
-    point = search(start)
+    point, n_steps = search(start)
+    assert int(n_steps) > 0
     np.testing.assert_allclose(point, np.ones(len(start)), atol=1e-6)
 
 

@@ -115,9 +115,9 @@ def laplace(
         return *value_and_grad(w), dense_hessian(product, w, memory)
 
     tol = max(MODE_TOL, 100 * float(jnp.finfo(start.dtype).eps))
-    near = start
+    near, n_before = start, jnp.array(0)
     if start.size > DENSE_NEWTON:
-        near = newton_cg(value_and_grad, product, start, tol, max_steps)
+        near, n_before = newton_cg(value_and_grad, product, start, tol, max_steps)
     found = newton(second_order, near, tol, max_steps, patient)
     here = found.here
     root, n_repaired, definite = covariance_root(here.hessian, on_indefinite)
@@ -129,7 +129,7 @@ def laplace(
         precision=here.hessian,
         root=root,
         n_repaired=n_repaired,
-        n_steps=found.n_steps,
+        n_steps=n_before + found.n_steps,
         code=code,
     )
 

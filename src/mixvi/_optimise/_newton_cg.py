@@ -37,8 +37,8 @@ def newton_cg(
     start: Float[Array, " n"],
     tol: float,
     max_steps: int,
-) -> Float[Array, " n"]:
-    """The best point found; stops when the decrement of an interior step is below `tol`."""
+) -> tuple[Float[Array, " n"], Int[Array, ""]]:
+    """The best point found and the number of steps; stops when the decrement of an interior step is below `tol`."""
     value, gradient = value_and_grad(start)
     init = _Outer(
         point=start,
@@ -80,7 +80,8 @@ def newton_cg(
     def unfinished(state: _Outer) -> Bool[Array, ""]:
         return (state.decrement > tol) & (state.n_steps < max_steps) & (state.n_rejected < 20)
 
-    return lax.while_loop(unfinished, body, init).point
+    final = lax.while_loop(unfinished, body, init)
+    return final.point, final.n_steps
 
 
 def _steihaug(

@@ -22,8 +22,9 @@ MAX_RESTARTS = 3
 
 
 class _CappedNewtonDescent(optx.AbstractDescent):
-    """optimistix's Newton step, no coordinate of it longer than `LONGEST_STEP`."""
+    """optimistix's Newton step, no coordinate of it longer than `longest_step`."""
 
+    longest_step: float
     newton: optx.NewtonDescent = optx.NewtonDescent(linear_solver=lx.Cholesky())
 
     def init(self, y: Any, f_info_struct: Any) -> Any:
@@ -35,41 +36,51 @@ class _CappedNewtonDescent(optx.AbstractDescent):
     def step(self, step_size: Any, state: Any) -> Any:
         full, result = self.newton.step(jnp.ones_like(step_size), state)
         longest = jnp.abs(full).max()
-        cap = jnp.where(longest > LONGEST_STEP, LONGEST_STEP / longest, 1.0)
+        cap = jnp.where(longest > self.longest_step, self.longest_step / longest, 1.0)
         return step_size * cap * full, result
 
 
 class _BFGS(optx.AbstractBFGS):
+    descent: Any
     rtol: float = 0.0
     atol: float = 0.0
     norm: Callable = optx.max_norm
     use_inverse: bool = True
-    descent: Any = _CappedNewtonDescent()
     search: Any = optx.BacktrackingArmijo(slope=1e-4)
     verbose: Callable = lambda **_: None
 
 
 class _LBFGS(optx.AbstractLBFGS):
+    descent: Any
     rtol: float = 0.0
     atol: float = 0.0
     norm: Callable = optx.max_norm
     use_inverse: bool = True
-    descent: Any = _CappedNewtonDescent()
     search: Any = optx.BacktrackingArmijo(slope=1e-4)
     history_length: int = 20
     verbose: Callable = lambda **_: None
 
 
 def bfgs(
-    value_and_grad: Callable, start: Float[Array, " n"], tol: float, max_steps: int
+    value_and_grad: Callable,
+    start: Float[Array, " n"],
+    tol: float,
+    max_steps: int,
+    longest_step: float = LONGEST_STEP,
 ) -> Minimum:
-    return _minimise(_BFGS(), value_and_grad, start, tol, max_steps)
+    solver = _BFGS(_CappedNewtonDescent(longest_step))
+    return _minimise(solver, value_and_grad, start, tol, max_steps)
 
 
 def lbfgs(
-    value_and_grad: Callable, start: Float[Array, " n"], tol: float, max_steps: int
+    value_and_grad: Callable,
+    start: Float[Array, " n"],
+    tol: float,
+    max_steps: int,
+    longest_step: float = LONGEST_STEP,
 ) -> Minimum:
-    return _minimise(_LBFGS(), value_and_grad, start, tol, max_steps)
+    solver = _LBFGS(_CappedNewtonDescent(longest_step))
+    return _minimise(solver, value_and_grad, start, tol, max_steps)
 
 
 def with_cheap_gradient(value_and_grad: Callable) -> Callable:
