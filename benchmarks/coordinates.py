@@ -12,7 +12,6 @@ is what buys the guarantee that a richer family never ends below a poorer one.
 import jax
 import jax.numpy as jnp
 import numpy as np
-from problems import logistic, machine, raetsch
 
 import mixvi
 from mixvi import _engine, _optimise
@@ -20,6 +19,7 @@ from mixvi._elbo import Bound
 from mixvi._families import NAMES
 from mixvi._laplace import laplace
 from mixvi._target import prepare
+from problems import logistic, machine, raetsch
 
 WITHIN, MOST = 1e-4, 5000
 

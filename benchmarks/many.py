@@ -5,9 +5,9 @@ import time
 
 import jax
 import numpy as np
-from problems import logistic, machine, synthetic
 
 import mixvi
+from problems import logistic, machine, synthetic
 
 
 def batch(n: int):
@@ -30,7 +30,8 @@ def main() -> None:
     data, w0 = batch(n), np.zeros(31)
     print(f"{machine()}; {n} problems, eig, draws=200; one warm-up, then one run\n")
     print(
-        "| diagnostics | loop of fit, ms each | strategy | first call, s | again, s | ms each | speed-up | largest difference, sd |"
+        "| diagnostics | loop of fit, ms each | strategy | first call, s | again, s | ms each "
+        "| speed-up | largest difference, sd |"
     )
     print("|---|---|---|---|---|---|---|---|")
     strategies = ("map",) if jax.default_backend() == "cpu" else ("vmap",)

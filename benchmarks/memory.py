@@ -7,9 +7,9 @@ import sys
 import time
 
 import numpy as np
-from problems import logistic, synthetic
 
 import mixvi
+from problems import logistic, synthetic
 
 CASES = ("fit N=100,000 D=50 S=1000", "laplace D=3,000 N=2,000", "import only")
 

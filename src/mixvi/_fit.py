@@ -9,11 +9,11 @@ import numpy as np
 from jaxtyping import PyTree
 
 from . import _engine, _judge
-from ._diagnostics import OtherMode
 from ._draws import FIXED, Draws
 from ._engine import Adapted, AdaptedNumbers
 from ._errors import Code, NotConvergedWarning
 from ._families import Family
+from ._judge import Mode
 from ._laplace import Laplace, LaplaceNumbers
 from ._options import Options, checked
 from ._outcome import Outcome, failure, finish
@@ -150,12 +150,13 @@ def solve(
         if options.family is not None and fixed is not None:
             adapted, fixed, seen = _adapt(target, found, options, options.family, fixed, warm)
         if options.diagnostics:
-            if seen is None:
-                mean, root = found.mode, found.root.matrix
-                if adapted is not None:
-                    mean, root = adapted.mean, adapted.root
-                seen = _judge_one(target, mean, root, options)
-            others = _look_around(target, found, numbers, options)
+            mean, root = found.mode, found.root.matrix
+            if adapted is not None:
+                mean, root = adapted.mean, adapted.root
+            seen = seen or _judge_one(target, mean, root, options)
+            modes = _look_around(target, found, numbers, options)
+            if modes:
+                others = _judge.other_modes(modes[1:], modes[0], np.asarray(mean), np.asarray(root))
     return finish(target, options, found, numbers, adapted, fixed, seen, others)
 
 
@@ -204,11 +205,11 @@ def _judge_one(target: Target, mean: Any, root: Any, options: Options) -> Judged
 
 def _look_around(
     target: Target, found: Laplace, numbers: LaplaceNumbers, options: Options
-) -> tuple[OtherMode, ...]:
-    """Other modes that a search from far out ends in."""
+) -> list[Mode]:
+    """This mode and those that searches from far out end in; empty where there were none."""
     z = _judge.probes(options, target.structure.size)
     if z is None:
-        return ()
+        return []
     mode, matrix = np.asarray(found.mode), np.asarray(found.root.matrix)
 
     def log_p(at: np.ndarray) -> np.ndarray:
@@ -217,11 +218,11 @@ def _look_around(
 
     far = _judge.surprising(z, log_p(z), numbers)
     if len(far) == 0:
-        return ()
+        return []
     # Always as many rays, so that they are compiled once.
     filled = np.resize(far, (_judge.MOST_CLIMBS, far.shape[1]))
     along = log_p(_judge.rays(filled))[: len(far) * len(_judge.FRACTIONS)]
-    modes = []
+    modes = [Mode(mode, matrix, numbers.log_evidence)]
     for probe in _judge.worth_climbing(far, along, numbers):
         other, its_numbers = _engine.laplace_one(
             target, mode + matrix @ probe, on_indefinite="raise", memory=options.memory
@@ -229,5 +230,5 @@ def _look_around(
         its_numbers = LaplaceNumbers.fetched(its_numbers)
         if its_numbers.code is Code.OK:
             place, root = np.asarray(other.mode), np.asarray(other.root.matrix)
-            modes.append((place, root, its_numbers.log_evidence))
-    return _judge.other_modes(mode, matrix, numbers.log_evidence, modes)
+            modes.append(Mode(place, root, its_numbers.log_evidence))
+    return modes

@@ -4,9 +4,11 @@ The arrays come from compiled code for one problem or a batch; what is made of t
 """
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
+from scipy import stats
 
 from ._diagnostics import OtherMode, diagnose
 from ._draws import FRESH, PROBES, generator
@@ -21,6 +23,18 @@ N_PROBES, MOST_CLIMBS, MOST_PROBED = 128, 4, 100
 FRACTIONS = np.arange(1, 9) / 8
 
 Matrix = Float[np.ndarray, "dim dim"]
+Vector = Float[np.ndarray, " dim"]
+
+
+class Mode(NamedTuple):
+    place: Vector
+    root: Matrix
+    log_evidence: float
+
+    def apart(self, other: "Mode") -> float:
+        """In standard deviations of whichever of the two is wider."""
+        away = self.place - other.place
+        return min(_in_sds(self.root, away), _in_sds(other.root, away))
 
 
 # --- fresh draws ------------------------------------------------------------------------------
@@ -34,7 +48,7 @@ def fresh_draws(options: Options, dim: int) -> Float[np.ndarray, "n dim"]:
 def judged(
     z: Float[np.ndarray, "n dim"],
     log_p: Float[np.ndarray, " n"],
-    root: Matrix | Float[np.ndarray, " dim"],
+    root: Matrix | Vector,
 ) -> Judged:
     """`log p~` against `log q` at the points `mean + root z`."""
     log_det = np.log(np.abs(root)).sum() if root.ndim == 1 else np.linalg.slogdet(root)[1]
@@ -97,26 +111,23 @@ def worth_climbing(
 
 
 def other_modes(
-    mode: Float[np.ndarray, " dim"],
-    matrix: Matrix,
-    log_evidence: float,
-    found: list[tuple[Float[np.ndarray, " dim"], Matrix, float]],
+    found: list[Mode], mode: Mode, mean: Float[np.ndarray, " dim"], root: Matrix | Vector
 ) -> tuple[OtherMode, ...]:
-    """Those of the modes `found` (place, root, log evidence) that are not this one, once each."""
-    if not found:
-        return ()
-    seen = [(mode, log_evidence)]
-    for place, its_matrix, its_evidence in found:
-        apart = min(
-            np.linalg.norm(np.linalg.solve(root, place - known))
-            for known, _ in seen
-            for root in (matrix, its_matrix)
-        )
-        if apart > 1.0:
-            seen.append((place, its_evidence))
-    evidence = np.array([value for _, value in seen])
+    """Those of the modes `found` that are not `mode` and that the Gaussian `(mean, root)` does not
+    reach. Modes that it does reach are no news: its own draws see them."""
+    seen = [mode]
+    for one in found:
+        if min(one.apart(known) for known in seen) > 1.0:
+            seen.append(one)
+    evidence = np.array([one.log_evidence for one in seen])
     share = np.exp(evidence - np.logaddexp.reduce(evidence))
-    return tuple(
-        OtherMode(float(np.linalg.norm(np.linalg.solve(matrix, place - mode))), float(part))
-        for (place, _), part in zip(seen[1:], share[1:], strict=True)
-    )
+    reach = math.sqrt(stats.chi2.ppf(0.999, len(mean)))
+    others = [
+        OtherMode(_in_sds(root, one.place - mean), float(part))
+        for one, part in zip(seen[1:], share[1:], strict=True)
+    ]
+    return tuple(other for other in others if other.distance > reach)
+
+
+def _in_sds(root: Matrix | Vector, v: Vector) -> float:
+    return float(np.linalg.norm(v / root if root.ndim == 1 else np.linalg.solve(root, v)))

@@ -23,6 +23,7 @@ from ._engine import AdaptedNumbers
 from ._errors import Code, InputError
 from ._families import Family
 from ._fit import MOST_DOUBLINGS, solve
+from ._judge import Mode
 from ._laplace import Laplace, LaplaceNumbers
 from ._options import Options, checked, one_of
 from ._outcome import Outcome, failure, finish
@@ -190,7 +191,9 @@ def _solve_block(
             if unseen.any():
                 judged = _judge_block(target, mean, root, unseen, options, how)
                 seen = [old or new for old, new in zip(seen, judged, strict=True)]
-            others = _look_around_block(target, found, laplace_numbers, ok, options, how)
+            modes = _look_around_block(target, found, laplace_numbers, ok, options, how)
+            fitted = zip(modes, np.asarray(mean), np.asarray(root), strict=True)
+            others = [_judge.other_modes(m[1:], m[0], *q) if m else () for m, *q in fitted]
         found, adapted, data = jax.device_get((found, adapted, target.data))
     target = dataclasses.replace(target, data=data)
     outcomes = []
@@ -284,11 +287,11 @@ def _look_around_block(
     ok: np.ndarray,
     options: Options,
     how: str,
-) -> list[tuple[OtherMode, ...]]:
+) -> list[list[Mode]]:
     """`_fit._look_around` for a batch: round k climbs from every problem's k-th probe."""
     n, z = len(ok), _judge.probes(options, target.structure.size)
     if z is None:
-        return [()] * n
+        return [[]] * n
 
     def log_p(at: np.ndarray) -> np.ndarray:
         values = _engine.log_densities_batch(
@@ -299,7 +302,7 @@ def _look_around_block(
     seen = log_p(z)
     far = [_judge.surprising(z, seen[i], numbers[i]) if ok[i] else z[:0] for i in range(n)]
     if not any(map(len, far)):
-        return [()] * n
+        return [[]] * n
     filled = [np.resize(one, (_judge.MOST_CLIMBS, z.shape[1])) for one in far]
     along = log_p(np.stack([_judge.rays(one) for one in filled]))
     climbs = [
@@ -307,7 +310,10 @@ def _look_around_block(
         for one, row, its_numbers in zip(far, along, numbers, strict=True)
     ]
     mode, matrix = np.asarray(found.mode), np.asarray(found.root.matrix)
-    modes: list[list] = [[] for _ in range(n)]
+    modes = [
+        [Mode(mode[i], matrix[i], numbers[i].log_evidence)] if len(climbs[i]) else []
+        for i in range(n)
+    ]
     for k in range(max(map(len, climbs))):
         starts = mode.copy()
         going = [i for i in range(n) if k < len(climbs[i])]
@@ -320,10 +326,8 @@ def _look_around_block(
         for i in going:
             its_numbers = LaplaceNumbers.fetched(rows[i])
             if its_numbers.code is Code.OK:
-                modes[i].append((place[i], root[i], its_numbers.log_evidence))
-    return [
-        _judge.other_modes(mode[i], matrix[i], numbers[i].log_evidence, modes[i]) for i in range(n)
-    ]
+                modes[i].append(Mode(place[i], root[i], its_numbers.log_evidence))
+    return modes
 
 
 class _Progress:

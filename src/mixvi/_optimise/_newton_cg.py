@@ -38,7 +38,8 @@ def newton_cg(
     tol: float,
     max_steps: int,
 ) -> tuple[Float[Array, " n"], Int[Array, ""]]:
-    """The best point found and the number of steps; stops when the decrement of an interior step is below `tol`."""
+    """The best point found and the number of steps; stops when the decrement of an interior step
+    is below `tol`."""
     value, gradient = value_and_grad(start)
     init = _Outer(
         point=start,

@@ -68,7 +68,7 @@ def bfgs(
     max_steps: int,
     longest_step: float = LONGEST_STEP,
 ) -> Minimum:
-    solver = _BFGS(_CappedNewtonDescent(longest_step))
+    solver = _BFGS(descent=_CappedNewtonDescent(longest_step))
     return _minimise(solver, value_and_grad, start, tol, max_steps)
 
 
@@ -79,7 +79,7 @@ def lbfgs(
     max_steps: int,
     longest_step: float = LONGEST_STEP,
 ) -> Minimum:
-    solver = _LBFGS(_CappedNewtonDescent(longest_step))
+    solver = _LBFGS(descent=_CappedNewtonDescent(longest_step))
     return _minimise(solver, value_and_grad, start, tol, max_steps)
 
 
