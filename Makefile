@@ -9,7 +9,7 @@ READY := $(VENV)/.ready
 .PHONY: demo test lint bench clean
 
 demo: $(READY)
-	$(RUN) examples/two_dimensional.py
+	$(RUN) examples/two_dimensional_example.py
 	@echo "Open report/index.html"
 
 test: $(READY)

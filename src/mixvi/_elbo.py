@@ -40,7 +40,9 @@ class Bound(eqx.Module):
         dim = self.anchor.size
         phi = params[dim:]
         return (
-            self.root.log_det + self.family.log_det(phi) + 0.5 * dim * (1 + math.log(2 * math.pi))
+            self.root.log_det
+            + self.family.log_det(phi, dim)
+            + 0.5 * dim * (1 + math.log(2 * math.pi))
         )
 
     def elbo(self, params: Float[Array, " free"]) -> Float[Array, ""]:

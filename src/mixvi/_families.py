@@ -48,7 +48,7 @@ class Family(eqx.Module):
         """`A z` for one `z`."""
 
     @abc.abstractmethod
-    def log_det(self, phi: Float[Array, " free"]) -> Float[Array, ""]:
+    def log_det(self, phi: Float[Array, " free"], dim: int) -> Float[Array, ""]:
         """`log|det A|`."""
 
     @abc.abstractmethod
@@ -77,7 +77,8 @@ class MeanOnly(Family):
         del phi
         return z
 
-    def log_det(self, phi):
+    def log_det(self, phi, dim):
+        del dim
         return jnp.zeros((), phi.dtype)
 
     def after(self, matrix, phi):
@@ -102,7 +103,8 @@ class EigenScale(Family):
     def apply(self, phi, z):
         return jnp.exp(phi / SQRT2) * z
 
-    def log_det(self, phi):
+    def log_det(self, phi, dim):
+        del dim
         return phi.sum() / SQRT2
 
     def after(self, matrix, phi):
@@ -143,7 +145,8 @@ class LowRank(Family):
         u, v = self._uv(phi)
         return z + u @ (v.T @ z)
 
-    def log_det(self, phi):
+    def log_det(self, phi, dim):
+        del dim
         u, v = self._uv(phi)
         return jnp.linalg.slogdet(jnp.eye(self.rank, dtype=phi.dtype) + v.T @ u)[1]
 
@@ -176,19 +179,18 @@ class FullRank(Family):
     def root(self, laplace: Laplace) -> Root:
         return eigen_root(laplace.root)
 
-    def _triangle(self, phi):
-        dim = _triangle_side(phi.size)
+    def _triangle(self, phi, dim):
         below = jnp.zeros((dim, dim), phi.dtype).at[np.tril_indices(dim, -1)].set(phi[dim:])
         return below + jnp.diag(jnp.exp(phi[:dim] / SQRT2))
 
     def apply(self, phi, z):
-        return self._triangle(phi) @ z
+        return self._triangle(phi, z.size) @ z
 
-    def log_det(self, phi):
-        return phi[: _triangle_side(phi.size)].sum() / SQRT2
+    def log_det(self, phi, dim):
+        return phi[:dim].sum() / SQRT2
 
     def after(self, matrix, phi):
-        return matrix @ self._triangle(phi)
+        return matrix @ self._triangle(phi, matrix.shape[-1])
 
     def starts(self, root, a, gradient):
         del root, gradient
@@ -222,7 +224,8 @@ class MeanField(Family):
     def apply(self, phi, z):
         return jnp.exp(phi / SQRT2) * z
 
-    def log_det(self, phi):
+    def log_det(self, phi, dim):
+        del dim
         return phi.sum() / SQRT2
 
     def after(self, matrix, phi):
@@ -238,11 +241,6 @@ class MeanField(Family):
 def _log_scales(a: Float[Array, "dim dim"]) -> Float[Array, " dim"]:
     """`phi` of the diagonal matrix with the variances of `a a^T`."""
     return jnp.log((a**2).sum(1)) / SQRT2
-
-
-def _triangle_side(n_entries: int) -> int:
-    """The D with D(D+1)/2 entries."""
-    return (math.isqrt(8 * n_entries + 1) - 1) // 2
 
 
 NAMES: dict[str, type[Family]] = {

@@ -104,7 +104,7 @@ def fit(
     >>> import mixvi
     >>> def log_density(w, data):  # counts with a log-normal rate
     ...     return (data * w - jnp.exp(w)).sum() - 0.5 * w**2
-    >>> post = mixvi.fit(log_density, 0.0, data=jnp.array([2.0, 0.0, 3.0]))
+    >>> post = mixvi.fit(log_density, 0.0, data=jnp.array([4.0, 7.0, 3.0, 6.0]))
     >>> post.converged, post.verdict[:5]
     (True, 'Trust')
     """

@@ -1,0 +1,51 @@
+"""Runs every benchmark and writes docs/results/core.md. The accelerator's table is kept as it was
+measured there: run `python benchmarks/many.py > docs/results/many_accelerator.md` on such a machine."""
+
+import argparse
+import pathlib
+import subprocess
+import sys
+import time
+
+HERE = pathlib.Path(__file__).resolve().parent
+RESULTS = HERE.parent / "docs" / "results"
+SECTIONS = {
+    "Gaussian targets: every family that contains the answer gives it": ["gaussians.py"],
+    "The paper's 2-D example, by quadrature": ["two_dimensional.py"],
+    "Evaluations to convergence: the paper's coordinates against ours": ["coordinates.py"],
+    "Warm time against hand-jitted code": ["speed.py"],
+    "A thousand posteriors in one call": ["many.py"],
+    "Peak memory": ["memory.py"],
+    "Nesting on Cauchy posteriors": ["nesting.py"],
+    "Known-bad targets: what the user sees": ["known_bad.py"],
+    "Bad inputs: the sentence each gets": ["bad_inputs.py"],
+}
+
+
+def main() -> None:
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--only", nargs="*", help="scripts to run; the others keep their last text")
+    only = parser.parse_args().only
+    RESULTS.mkdir(parents=True, exist_ok=True)
+    parts = ["# Measurements of the core\n\nWritten by `make bench`; each section is one script.\n"]
+    for title, (script,) in SECTIONS.items():
+        kept = RESULTS / "parts" / f"{pathlib.Path(script).stem}.md"
+        if not kept.exists() or only is None or script in only:
+            print(f"{script} ...", end=" ", flush=True)
+            began = time.monotonic()
+            done = subprocess.run(
+                [sys.executable, HERE / script], stdout=subprocess.PIPE, text=True, check=True
+            )
+            print(f"{time.monotonic() - began:.0f} s", flush=True)
+            kept.parent.mkdir(exist_ok=True)
+            kept.write_text(done.stdout.strip() + "\n", encoding="utf-8")
+        parts.append(f"## {title}\n\n`benchmarks/{script}`\n\n{kept.read_text(encoding='utf-8')}")
+        accelerator = RESULTS / "many_accelerator.md"
+        if script == "many.py" and accelerator.exists():
+            parts.append("On an accelerator:\n\n" + accelerator.read_text(encoding="utf-8"))
+    (RESULTS / "core.md").write_text("\n".join(parts), encoding="utf-8")
+    print(f"wrote {RESULTS / 'core.md'}")
+
+
+if __name__ == "__main__":
+    main()

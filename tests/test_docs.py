@@ -1,0 +1,80 @@
+"""Every example in the documentation runs, and says what it says it says."""
+
+import contextlib
+import doctest
+import importlib
+import io
+import pathlib
+import re
+
+import numpy as np
+import pytest
+
+ROOT = pathlib.Path(__file__).resolve().parents[1]
+BLOCK = re.compile(r"```(python|text)\n(.*?)```", re.DOTALL)
+
+
+def run_blocks(path: pathlib.Path) -> None:
+    """Python blocks in order in one namespace; a text block is what has been printed since."""
+    namespace: dict = {}
+    printed = ""
+    for kind, block in BLOCK.findall(path.read_text(encoding="utf-8")):
+        if kind == "python":
+            out = io.StringIO()
+            with contextlib.redirect_stdout(out):
+                exec(compile(block, path.name, "exec"), namespace)
+            printed = out.getvalue()
+        else:
+            assert_alike(printed, block)
+
+
+def assert_alike(printed: str, shown: str) -> None:
+    """The same words; numbers to a few per cent, since machines differ in rounding."""
+    number = re.compile(r"[-+]?\d+\.?\d*(?:e[-+]?\d+)?")
+    assert number.sub("#", printed).split() == number.sub("#", shown).split()
+    ours, theirs = (np.array(number.findall(text), dtype=float) for text in (printed, shown))
+    np.testing.assert_allclose(ours, theirs, rtol=0.2, atol=5e-3)
+
+
+@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "docs/limits.md"])
+def test_examples_in_documents(name, tmp_path, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    run_blocks(ROOT / name)
+
+
+@pytest.mark.parametrize("name", ["mixvi._fit", "mixvi._many"])
+def test_examples_in_docstrings(name):
+    module = importlib.import_module(name)
+    runner = doctest.DocTestRunner()
+    found = [t for t in doctest.DocTestFinder().find(module) if t.examples]
+    assert found
+    for test in found:
+        runner.run(test)
+    assert runner.failures == 0
+
+
+def test_readme_shows_the_two_commands():
+    text = (ROOT / "README.md").read_text(encoding="utf-8")
+    assert "make demo" in text
+    assert "make test" in text
+    for path in re.findall(r"\]\(((?:docs|CONTRIBUTING|CITATION)[^)]*)\)", text):
+        assert (ROOT / path).exists(), path
+
+
+def test_versions_agree():
+    import mixvi
+
+    assert f'version = "{mixvi.__version__}"' in (ROOT / "pyproject.toml").read_text()
+    assert mixvi.__version__ in (ROOT / "CHANGELOG.md").read_text()
+
+
+def test_example_leaves_a_page(tmp_path, monkeypatch, capsys):
+    import two_dimensional_example as example
+
+    monkeypatch.setattr("sys.argv", ["two_dimensional_example.py", "--out", str(tmp_path)])
+    example.main()
+    text = (tmp_path / "index.html").read_text(encoding="utf-8")
+    assert "data:image/png;base64," in text
+    kls = [float(value) for value in re.findall(r"KL (\d\.\d+)", capsys.readouterr().out)]
+    assert len(kls) == 4
+    assert kls == sorted(kls, reverse=True)  # the paper's order: laplace > mu > eig > lr
