@@ -7,10 +7,10 @@ import warnings
 import jax
 import jax.numpy as jnp
 import numpy as np
-from problems import machine
 
 import mixvi
 from mixvi import _engine, _families
+from problems import machine
 
 
 def log_density(w, data):

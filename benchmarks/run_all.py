@@ -1,5 +1,8 @@
-"""Runs every benchmark and writes docs/results/core.md. The accelerator's table is kept as it was
-measured there: run `python benchmarks/many.py > docs/results/many_accelerator.md` on such a machine."""
+"""Runs every benchmark and writes docs/results/core.md.
+
+The accelerator's table is kept as it was measured there, by
+`python benchmarks/many.py > docs/results/many_accelerator.md`.
+"""
 
 import argparse
 import pathlib

@@ -89,6 +89,7 @@ def test_throw_false_returns_the_status():
     assert "eigenvalue" in post.status
     assert np.isnan(post.flat_mean).all()
     assert post.verdict.startswith("No Gaussian")
+    assert "No Gaussian" in post.summary()
 
 
 def test_curvature_report_of_a_known_hessian():

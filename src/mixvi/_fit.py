@@ -63,10 +63,10 @@ def fit(
     init: PyTree,
     family: str | Family = "eig",
     data: PyTree = None,
+    *,
     draws: int | Draws | None = None,
     optimiser: str = "bfgs",
     key: Any = 0,
-    *,
     tol: float = 1e-5,
     max_steps: int = 1000,
     diagnostics: bool | int = True,
@@ -172,7 +172,8 @@ def _adapt(
     to stand for fresh ones. Draws that the user chose are left as they are."""
     dim = target.structure.size
     z = fixed.make(options.key, dim, FIXED).astype(options.dtype, copy=False)
-    if warm is None:
+    # A search that could not leave its first start is better begun from the Laplace Gaussian.
+    if warm is None or family.start_is_stationary:
         adapted = _engine.climb_one(target, found, z, family, **options.bound_search)
     else:
         mean, root = warm.flat_mean.astype(options.dtype), warm.root.astype(options.dtype)
