@@ -52,3 +52,23 @@ def test_a_laplace_covariance_far_too_wide_is_cured():
     post = mixvi.fit(log_density, 0.3, "eig", draws=1000)
     assert post.converged
     assert post.elbo_fixed == pytest.approx(best, abs=0.1)
+
+
+@pytest.mark.parametrize("wide", [True, False])
+def test_the_start_is_the_best_candidate_and_only_tried_where_it_matters(wide):
+    def log_density(w):
+        return -50.0 * (w**4).sum() * wide - 1e-3 * (w**2).sum()
+
+    with jax.enable_x64(True):
+        target, start = prepare(log_density, 0.3 * np.ones(2), None, np.dtype(np.float64))
+        found = laplace(target, jnp.asarray(start))
+        family = mixvi.MeanField()
+        chunks = in_chunks(target, jnp.asarray(mixvi.Matched(200).make(0, 2)), 2**30)
+        bound = Bound(target, found.mode, family.root(found), *chunks, family)
+        m, a = jnp.zeros(2), jnp.eye(2)
+        chosen, tried = _best_start(bound, family, found, m, a, None)
+        candidates = family.starts(bound.root, a, a)
+        values = [float(bound.elbo(jnp.concatenate([m, phi]))) for phi in candidates]
+        assert float(bound.elbo(chosen)) == pytest.approx(max(values) if wide else values[0])
+    assert int(tried) == (len(candidates) if wide else 0)
+    assert (np.argmax(values) > 0) == wide
