@@ -1,10 +1,16 @@
 """A richer family never ends below a poorer one that it contains, on the same draws."""
 
+import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from targets import cauchy, cauchy_data, logistic, logistic_data
 
 import mixvi
-from targets import cauchy, cauchy_data, logistic, logistic_data
+from mixvi._elbo import Bound, in_chunks
+from mixvi._engine import _best_start
+from mixvi._laplace import laplace
+from mixvi._target import prepare
 
 PAIRS = [("mu", "eig"), ("eig", "full"), ("mu", "lr")]
 

@@ -36,6 +36,24 @@ class OtherMode:
 
 
 @dataclasses.dataclass(frozen=True)
+class SecondLook:
+    """What draws from a wider Gaussian say, asked where k-hat raises an alarm.
+
+    k-hat knows the shape of the tail of the weights but not how little may hang on it. Draws that
+    reach further out settle it: their own k-hat, the largest error of a mean (in standard
+    deviations) and of a standard deviation (as a ratio, above one).
+    """
+
+    khat: float
+    mean_off: float
+    sd_ratio: float
+
+    @property
+    def clears(self) -> bool:
+        return self.khat < AS_IT_IS and self.mean_off < 0.25 and self.sd_ratio < 1.25
+
+
+@dataclasses.dataclass(frozen=True)
 class Diagnosis:
     """All that fresh draws say. `kl` estimates KL(q || p), where the weights allow it."""
 
@@ -45,6 +63,35 @@ class Diagnosis:
     ess: float
     n_non_finite: int
     n_draws: int
+    second: SecondLook | None = None
+
+    @property
+    def wants_second_look(self) -> bool:
+        return not self.n_non_finite and self.khat > AS_IT_IS and self.kl < FAR
+
+
+def wider_by(dim: int) -> float:
+    """How much wider the second look's Gaussian is: as much as its weights can bear."""
+    return 1 + 1 / math.sqrt(dim)
+
+
+def second_look(
+    z: Float[np.ndarray, "n dim"],
+    log_p: Float[np.ndarray, " n"],
+    root: Float[np.ndarray, "dim dim"] | Float[np.ndarray, " dim"],
+) -> SecondLook:
+    """`z` are draws from N(0, s^2 I), s = `wider_by`, and `log_p` the density at mean + root z."""
+    if not np.isfinite(log_p).all():
+        return SecondLook(math.inf, math.inf, math.inf)
+    stretch = wider_by(z.shape[1])
+    weights, khat = psis(log_p + 0.5 * (z**2).sum(1) / stretch**2)
+    steps = z * root if root.ndim == 1 else z @ root.T
+    sd = np.abs(root) if root.ndim == 1 else np.sqrt((root**2).sum(1))
+    shift = weights @ steps
+    ratio = np.sqrt(weights @ (steps - shift) ** 2) / sd
+    return SecondLook(
+        khat, float(np.abs(shift / sd).max()), float(np.maximum(ratio, 1 / ratio).max())
+    )
 
 
 def diagnose(log_p: Float[np.ndarray, " n"], log_q: Float[np.ndarray, " n"]) -> Diagnosis:
@@ -145,7 +192,8 @@ def verdict(
             "this Gaussian covers one mode only."
         )
     limit = min(1 - 1 / math.log10(d.n_draws), WEIGHTS_WORK)
-    if d.khat > limit:
+    cleared = d.second is not None and d.second.clears
+    if d.khat > limit and not cleared:
         return (
             f"Do not trust: k-hat is {d.khat:.2f} (limit {limit:.2f}), so the posterior has a "
             "shape or tails that this Gaussian misses; try a richer family or other parameters."
@@ -162,6 +210,11 @@ def verdict(
         return (
             f"Use with importance weights: fitted too closely to its draws (the bound is {gap:.2f} "
             f"nat lower on fresh ones; {near}); more draws would mend that."
+        )
+    if d.second is not None and cleared:
+        return (
+            f"Trust: {near}, but little hangs on the tails: wider draws agree on means to "
+            f"{d.second.mean_off:.2f} sd and on sds to {d.second.sd_ratio - 1:.0%}."
         )
     if d.khat > AS_IT_IS:
         return f"Use with importance weights: close, but not in the tails ({near})."

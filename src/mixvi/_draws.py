@@ -17,7 +17,7 @@ from scipy import special, stats
 from ._errors import InputError
 
 # Independent streams from one key: what is adapted to must not be what judges it.
-FIXED, FRESH, PROBES, SAMPLE = range(4)
+FIXED, FRESH, PROBES, SAMPLE, WIDER = range(5)
 
 
 def generator(key: Any, stream: int) -> np.random.Generator:

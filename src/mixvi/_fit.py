@@ -154,6 +154,8 @@ def solve(
             if adapted is not None:
                 mean, root = adapted.mean, adapted.root
             seen = seen or _judge_one(target, mean, root, options)
+            if seen.diagnosis.wants_second_look:
+                seen = _look_twice(target, mean, root, seen, options)
             modes = _look_around(target, found, numbers, options)
             if modes:
                 others = _judge.other_modes(modes[1:], modes[0], np.asarray(mean), np.asarray(root))
@@ -202,6 +204,12 @@ def _judge_one(target: Target, mean: Any, root: Any, options: Options) -> Judged
     z = _judge.fresh_draws(options, target.structure.size)
     log_p = _engine.log_densities_one(target, mean, root, z, memory=options.memory)
     return _judge.judged(z, np.asarray(log_p), np.asarray(root))
+
+
+def _look_twice(target: Target, mean: Any, root: Any, seen: Judged, options: Options) -> Judged:
+    z = _judge.wider_draws(options, target.structure.size)
+    log_p = _engine.log_densities_one(target, mean, root, z, memory=options.memory)
+    return _judge.looked_twice(seen, z, np.asarray(log_p), np.asarray(root))
 
 
 def _look_around(

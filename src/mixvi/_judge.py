@@ -3,6 +3,7 @@
 The arrays come from compiled code for one problem or a batch; what is made of them is here.
 """
 
+import dataclasses
 import math
 from typing import NamedTuple
 
@@ -10,8 +11,8 @@ import numpy as np
 from jaxtyping import Float
 from scipy import stats
 
-from ._diagnostics import OtherMode, diagnose
-from ._draws import FRESH, PROBES, generator
+from ._diagnostics import OtherMode, diagnose, second_look, wider_by
+from ._draws import FRESH, PROBES, WIDER, generator
 from ._laplace import LaplaceNumbers
 from ._options import Options
 from ._posterior import Judged, log_normal
@@ -55,6 +56,22 @@ def judged(
     z, log_p = z.astype(np.float64, copy=False), log_p.astype(np.float64, copy=False)
     log_q = log_normal(z, float(log_det))
     return Judged(diagnose(log_p, log_q), z, log_p, log_q)
+
+
+def wider_draws(options: Options, dim: int) -> Float[np.ndarray, "n dim"]:
+    """For a second look, where the first raises an alarm."""
+    z = generator(options.key, WIDER).standard_normal((options.n_fresh, dim))
+    return (wider_by(dim) * z).astype(options.dtype, copy=False)
+
+
+def looked_twice(
+    seen: Judged,
+    z: Float[np.ndarray, "n dim"],
+    log_p: Float[np.ndarray, " n"],
+    root: Matrix | Vector,
+) -> Judged:
+    look = second_look(z.astype(np.float64), log_p.astype(np.float64), root.astype(np.float64))
+    return dataclasses.replace(seen, diagnosis=dataclasses.replace(seen.diagnosis, second=look))
 
 
 def wants_more_draws(elbo_fixed: float, n_fixed: int, seen: Judged) -> bool:

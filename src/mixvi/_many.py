@@ -191,6 +191,7 @@ def _solve_block(
             if unseen.any():
                 judged = _judge_block(target, mean, root, unseen, options, how)
                 seen = [old or new for old, new in zip(seen, judged, strict=True)]
+            seen = _look_twice_block(target, mean, root, seen, options, how)
             modes = _look_around_block(target, found, laplace_numbers, ok, options, how)
             fitted = zip(modes, np.asarray(mean), np.asarray(root), strict=True)
             others = [_judge.other_modes(m[1:], m[0], *q) if m else () for m, *q in fitted]
@@ -278,6 +279,23 @@ def _judge_block(
     log_p = _engine.log_densities_batch(target, mean, root, z, memory=options.memory, how=how)
     rows = zip(wanted, np.asarray(log_p), np.asarray(root), strict=True)
     return [_judge.judged(z, *arrays) if judge else None for judge, *arrays in rows]
+
+
+def _look_twice_block(
+    target: Target, mean: Any, root: Any, seen: list[Judged | None], options: Options, how: str
+) -> list[Judged | None]:
+    """`_fit._look_twice` for a batch."""
+    if not any(one is not None and one.diagnosis.wants_second_look for one in seen):
+        return seen
+    z = _judge.wider_draws(options, target.structure.size)
+    log_p = _engine.log_densities_batch(target, mean, root, z, memory=options.memory, how=how)
+    rows = zip(seen, np.asarray(log_p), np.asarray(root), strict=True)
+    return [
+        _judge.looked_twice(one, z, *arrays)
+        if one is not None and one.diagnosis.wants_second_look
+        else one
+        for one, *arrays in rows
+    ]
 
 
 def _look_around_block(

@@ -11,7 +11,7 @@ import scipy.linalg
 from jaxtyping import Float, PyTree
 
 from . import _store
-from ._diagnostics import Diagnosis, Estimate, OtherMode, psis
+from ._diagnostics import Diagnosis, Estimate, OtherMode, SecondLook, psis
 from ._draws import SAMPLE, generator
 from ._errors import InputError
 from ._laplace import CurvatureReport, curvature_report
@@ -215,7 +215,8 @@ def load(path: str | Path) -> Posterior:
     judged = None
     if header["diagnosis"] is not None:
         fields = dict(header["diagnosis"])
-        diagnosis = Diagnosis(elbo=Estimate(**fields.pop("elbo")), **fields)
+        elbo, second = Estimate(**fields.pop("elbo")), fields.pop("second")
+        diagnosis = Diagnosis(elbo=elbo, second=second and SecondLook(**second), **fields)
         judged = Judged(diagnosis, arrays["z"], arrays["log_p"], arrays["log_q"])
     plain = (
         "family",
