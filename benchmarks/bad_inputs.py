@@ -101,6 +101,22 @@ CASES = {
         "NonFiniteError",
         "in a",
     ),
+    "data in the place of the family": (
+        lambda: mixvi.fit(regression, W, table()),
+        "InputError",
+        "data=...",
+    ),
+    "a masked array": (
+        lambda: mixvi.fit(regression, W, data=table(y=np.ma.masked_equal(np.zeros(5), 0))),
+        "InputError",
+        "masked",
+    ),
+    "dict keys of two types": (lambda: mixvi.fit(normal, {"a": 0.0, 1: 1.0}), "InputError", "pytree"),
+    "a folder that is not there": (
+        lambda: mixvi.laplace(normal, W).save("nowhere/post"),
+        "InputError",
+        "no folder",
+    ),
     "unknown family": (lambda: mixvi.fit(normal, W, "eigen"), "InputError", '"eig"'),
     "rank of zero": (lambda: mixvi.LowRank(rank=0), "InputError", "positive integer"),
     "rank above the dimension": (

@@ -2,11 +2,22 @@
 
 import math
 
+import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy.special import digamma, polygamma
 
 import mixvi
-from mixvi._diagnostics import Diagnosis, Estimate, OtherMode, diagnose, psis, verdict
+from mixvi._diagnostics import (
+    Diagnosis,
+    Elsewhere,
+    Estimate,
+    Moments,
+    OtherMode,
+    diagnose,
+    psis,
+    verdict,
+)
 
 
 @pytest.mark.parametrize("n", [100, 1000, 5000])
@@ -46,7 +57,7 @@ def test_one_ratio_above_all():
 def test_elbo_and_its_error():
     rng = np.random.default_rng(1)
     log_p, log_q = rng.normal(2, 0.3, 400), rng.normal(1, 0.4, 400)
-    d = diagnose(log_p, log_q)
+    d = diagnose(log_p, log_q, rng.standard_normal((400, 2)), np.eye(2))
     assert d.elbo.value == pytest.approx((log_p - log_q).mean())
     assert d.elbo.se == pytest.approx((log_p - log_q).std(ddof=1) / 20)
 
@@ -54,31 +65,66 @@ def test_elbo_and_its_error():
 def test_kl_of_a_shifted_gaussian():
     """Log ratios of N(0, 1) draws against N(0.3, 1): KL = 0.3^2 / 2."""
     z = np.random.default_rng(2).standard_normal(100_000)
-    d = diagnose(-0.5 * (z - 0.3) ** 2, -0.5 * z**2)
+    d = diagnose(-0.5 * (z - 0.3) ** 2, -0.5 * z**2, z[:, None], np.eye(1))
     assert d.kl == pytest.approx(0.045, abs=0.004)
+    assert d.moments.mean_off == pytest.approx(0.3, abs=0.02)
+    assert d.moments.sd_ratio == pytest.approx(1.0, abs=0.02)
 
 
-def said(converged=True, others=(), elbo_fixed=None, **changes):
-    base = {"elbo": Estimate(-5.0, 0.01), "khat": 0.2, "kl": 0.05, "ess": 900.0}
+FINE, ODD, WRONG = Moments(0.1, 0.02, 1.02), Moments(0.1, 0.02, 1.3), Moments(0.1, 0.7, 1.02)
+
+
+def said(converged=True, elsewhere=Elsewhere(), elbo_fixed=None, **changes):  # noqa: B008
+    base = {"elbo": Estimate(-5.0, 0.01), "khat": 0.2, "kl": 0.05, "ess": 900.0, "moments": FINE}
     d = Diagnosis(**{**base, "n_non_finite": 0, "n_draws": 1000, **changes})
-    return verdict(4, converged, d, elbo_fixed, others)
+    return verdict(4, converged, d, elbo_fixed, elsewhere)
 
 
 def test_verdicts():
-    assert said().startswith("Trust")
+    assert said().startswith("Trust: fresh draws agree")
     assert said(khat=0.6).startswith("Use with importance weights")
-    assert said(khat=0.69).startswith("Do not trust")
+    assert said(khat=0.69).startswith("Do not trust: k-hat is 0.69")
+    assert said(khat=1.9, wider=FINE).startswith("Trust: k-hat 1.90")
+    assert said(moments=ODD).startswith("Use with importance weights")
+    assert said(khat=0.69, wider=ODD).startswith("Use with importance weights")
+    assert said(moments=WRONG).startswith("Do not trust: weighted draws agree")
     assert said(kl=0.8).startswith("Do not trust: k-hat 0.20, about 0.8 nat")
     assert said(n_non_finite=3).startswith("Do not trust: 3 of 1000")
     assert said(converged=False).startswith("Do not trust: the search")
     assert said(elbo_fixed=-4.0).startswith("Use with importance weights: fitted too closely")
-    assert said(others=(OtherMode(20.0, 0.4),)).startswith("Do not trust: 1 other mode")
-    assert said(others=(OtherMode(20.0, 1e-6),)).startswith("Trust")
-    assert verdict(4, True, None, None, ()).startswith("Not judged")
+    assert said(elsewhere=Elsewhere((OtherMode(20.0, 0.4),))).startswith("Do not trust: 1 other")
+    assert said(elsewhere=Elsewhere((OtherMode(20.0, 1e-6),))).startswith("Trust")
+    assert said(elsewhere=Elsewhere((), 0.1)).startswith("Do not trust: heavy tails")
+    assert verdict(4, True, None, None, Elsewhere()).startswith("Not judged")
+
+
+@pytest.mark.parametrize("a", [0.1, 0.2, 1.0, 5.0, 20.0, 500.0])
+def test_verdict_against_the_exact_moments_of_a_log_gamma(a):
+    """log of a Gamma(a) variable: mean digamma(a), variance trigamma(a). What is trusted is right,
+    and what is nearly Gaussian is trusted."""
+    post = mixvi.fit(lambda w, a: a * w - jnp.exp(w), 0.0, data=np.array(a))
+    sd = polygamma(1, a) ** 0.5
+    off = abs(float(post.mean) - digamma(a)) / sd
+    ratio = max(sd / float(post.std), float(post.std) / sd)
+    if post.verdict.startswith("Trust"):
+        assert off < 0.5
+        assert ratio < 1.5
+    if a >= 5:
+        assert post.verdict.startswith("Trust")
+
+
+@pytest.mark.parametrize("width", [30.0, 1000.0])
+def test_mass_in_flat_tails_is_seen(width):
+    """A spike on a wide low shelf: most of the mass is on the shelf, and no fresh draw sees it."""
+
+    def log_density(w):
+        return jnp.log(jnp.exp(-0.5 * w**2) + 1e-2) - 0.5 * (w / width) ** 2
+
+    assert mixvi.fit(log_density, 0.3).verdict.startswith("Do not trust")
 
 
 def test_non_finite_draws_are_counted():
-    d = diagnose(np.array([0.0, -np.inf, np.nan]), np.zeros(3))
+    d = diagnose(np.array([0.0, -np.inf, np.nan]), np.zeros(3), np.zeros((3, 1)), np.eye(1))
     assert d.n_non_finite == 2
     assert d.elbo.value == -math.inf
 
@@ -86,9 +132,6 @@ def test_non_finite_draws_are_counted():
 def test_importance_weights_correct_the_mean():
     """A skewed target: the Laplace mean is its mode; weighted, it is the true mean.
     w = log x for a Gamma(4) variable x has mean digamma(4)."""
-    import jax.numpy as jnp
-    from scipy.special import digamma
-
     post = mixvi.laplace(lambda w: 4.0 * w - jnp.exp(w), 0.0, diagnostics=20_000)
     draws, weights, khat, ess = post.importance_weights()
     assert khat < 0.7

@@ -73,7 +73,7 @@ def test_the_bound_is_unbounded_with_too_few_draws():
 
 
 def test_defaults():
-    assert default_draws(10, True, 2**30) == mixvi.Matched(200)
+    assert default_draws(10, True, 2**30) == mixvi.Matched(256)
     assert default_draws(100, False, 2**30) == mixvi.Matched(400)
     assert default_draws(20_000, False, 2**30) == mixvi.Sobol(1024)
     with pytest.raises(mixvi.InputError, match="GiB"):

@@ -4,13 +4,13 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
-from targets import cauchy, cauchy_data, logistic, logistic_data
 
 import mixvi
 from mixvi._elbo import Bound, in_chunks
 from mixvi._engine import _best_start
 from mixvi._laplace import laplace
 from mixvi._target import prepare
+from targets import cauchy, cauchy_data, logistic, logistic_data
 
 PAIRS = [("mu", "eig"), ("eig", "full"), ("mu", "lr")]
 

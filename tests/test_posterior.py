@@ -84,6 +84,7 @@ def test_sample_shapes_keys_and_counts(post):
     assert not np.array_equal(draws["tau"], post.sample(4, 7)["tau"])
     assert post.sample(3, 0)["tau"].shape == (0,)
     assert post.log_prob(draws).shape == (7,)
+    assert post.log_prob(post.sample(3, 0)).shape == (0,)
 
 
 def test_summary_fits_a_screen_and_says_everything(post):
@@ -140,6 +141,7 @@ def test_failed_fits_can_be_kept_too(tmp_path):
     again = mixvi.load(post.save(tmp_path / "bad.npz"))
     assert again.status == post.status
     assert np.isnan(again.flat_mean).all()
+    assert np.isnan(again.log_prob(np.zeros(2)))
 
 
 def test_load_refuses_what_it_cannot_read(tmp_path, post):

@@ -12,6 +12,8 @@ from scipy import special
 WEIGHTS_WORK, AS_IT_IS = 0.7, 0.5
 # Nats from the posterior (in all, and per dimension where there are many) that are not "close".
 FAR, FAR_PER_DIMENSION = 0.5, 0.02
+# A mean off by so many standard deviations, a standard deviation off by such a factor.
+GOOD, BAD = (0.25, 1.25), (0.5, 1.5)
 # Log ratios that differ by less than this are the same: a Gaussian target.
 CONSTANT = 1e-6
 
@@ -36,79 +38,111 @@ class OtherMode:
 
 
 @dataclasses.dataclass(frozen=True)
-class SecondLook:
-    """What draws from a wider Gaussian say, asked where k-hat raises an alarm.
+class Elsewhere:
+    """What the Gaussian does not reach: other modes, and the share of mass that far probes see."""
 
-    k-hat knows the shape of the tail of the weights but not how little may hang on it. Draws that
-    reach further out settle it: their own k-hat, the largest error of a mean (in standard
-    deviations) and of a standard deviation (as a ratio, above one).
-    """
+    modes: tuple[OtherMode, ...] = ()
+    beyond: float = 0.0
+
+    @property
+    def reason(self) -> str | None:
+        share = sum(mode.share for mode in self.modes)
+        if share > 0.01:
+            far = max(self.modes, key=lambda mode: mode.share)
+            return (
+                f"{len(self.modes)} other mode{'s' * (len(self.modes) > 1)} seen, with about "
+                f"{share:.0%} of the mass (the largest {far.distance:.0f} standard deviations "
+                "away); this Gaussian covers one mode only."
+            )
+        if self.beyond > 0.02:
+            return (
+                f"heavy tails: about {self.beyond:.0%} of the mass or more lies where this "
+                "Gaussian has less than 0.1%."
+            )
+        return None
+
+
+@dataclasses.dataclass(frozen=True)
+class Moments:
+    """How far weighted draws put the moments from the Gaussian's own: the largest error of a mean
+    (in standard deviations) and of a standard deviation (as a ratio, above one). `khat` says
+    whether the weights can be believed."""
 
     khat: float
     mean_off: float
     sd_ratio: float
 
-    @property
-    def clears(self) -> bool:
-        return self.khat < AS_IT_IS and self.mean_off < 0.25 and self.sd_ratio < 1.25
+    def within(self, mean_off: float, sd_ratio: float) -> bool:
+        return self.mean_off < mean_off and self.sd_ratio < sd_ratio
+
+    def __str__(self) -> str:
+        return f"means to {self.mean_off:.2f} sd and sds to {self.sd_ratio - 1:.0%}"
 
 
 @dataclasses.dataclass(frozen=True)
 class Diagnosis:
-    """All that fresh draws say. `kl` estimates KL(q || p), where the weights allow it."""
+    """All that fresh draws say. `kl` estimates KL(q || p), where the weights allow it. `wider` is
+    what draws from a wider Gaussian say: k-hat knows the shape of the tail of the weights but not
+    how much hangs on it, and draws that reach further out settle that."""
 
     elbo: Estimate
     khat: float
     kl: float
     ess: float
+    moments: Moments
     n_non_finite: int
     n_draws: int
-    second: SecondLook | None = None
+    wider: Moments | None = None
 
     @property
-    def wants_second_look(self) -> bool:
-        return not self.n_non_finite and self.khat > AS_IT_IS and self.kl < FAR
+    def wants_wider(self) -> bool:
+        near_constant = self.kl < 0.005 and self.khat < AS_IT_IS
+        return not self.n_non_finite and self.kl < 2 * FAR and not near_constant
 
 
 def wider_by(dim: int) -> float:
-    """How much wider the second look's Gaussian is: as much as its weights can bear."""
+    """How much wider that Gaussian is: as much as its weights can bear."""
     return 1 + 1 / math.sqrt(dim)
 
 
-def second_look(
+def moments(
     z: Float[np.ndarray, "n dim"],
-    log_p: Float[np.ndarray, " n"],
+    log_ratio: Float[np.ndarray, " n"],
     root: Float[np.ndarray, "dim dim"] | Float[np.ndarray, " dim"],
-) -> SecondLook:
-    """`z` are draws from N(0, s^2 I), s = `wider_by`, and `log_p` the density at mean + root z."""
-    if not np.isfinite(log_p).all():
-        return SecondLook(math.inf, math.inf, math.inf)
-    stretch = wider_by(z.shape[1])
-    weights, khat = psis(log_p + 0.5 * (z**2).sum(1) / stretch**2)
+) -> Moments:
+    """Of the points `root z` weighted by `exp(log_ratio)`, against mean 0 and covariance
+    `root root^T`."""
+    if not np.isfinite(log_ratio).all():
+        return Moments(math.inf, math.inf, math.inf)
+    weights, khat = psis(log_ratio)
     steps = z * root if root.ndim == 1 else z @ root.T
     sd = np.abs(root) if root.ndim == 1 else np.sqrt((root**2).sum(1))
     shift = weights @ steps
     ratio = np.sqrt(weights @ (steps - shift) ** 2) / sd
-    return SecondLook(
-        khat, float(np.abs(shift / sd).max()), float(np.maximum(ratio, 1 / ratio).max())
-    )
+    return Moments(khat, float(np.abs(shift / sd).max()), float(np.maximum(ratio, 1 / ratio).max()))
 
 
-def diagnose(log_p: Float[np.ndarray, " n"], log_q: Float[np.ndarray, " n"]) -> Diagnosis:
+def diagnose(
+    log_p: Float[np.ndarray, " n"],
+    log_q: Float[np.ndarray, " n"],
+    z: Float[np.ndarray, "n dim"],
+    root: Float[np.ndarray, "dim dim"] | Float[np.ndarray, " dim"],
+) -> Diagnosis:
     """ELBO = mean(log p~ - log q): on a Gaussian target this has no noise at all."""
     log_ratio = log_p - log_q
     n = len(log_ratio)
     n_bad = int((~np.isfinite(log_ratio)).sum())
     if n_bad:
         lost = Estimate(-math.inf, math.nan)
-        return Diagnosis(lost, math.inf, math.inf, 0.0, n_bad, n)
+        unknown = Moments(math.inf, math.inf, math.inf)
+        return Diagnosis(lost, math.inf, math.inf, 0.0, unknown, n_bad, n)
     elbo = Estimate(float(log_ratio.mean()), float(log_ratio.std(ddof=1) / math.sqrt(n)))
     weights, khat = psis(log_ratio)
     peak = log_ratio.max()
-    # Smoothed weights are normalised; the evidence needs their sum before that.
     evidence = peak + math.log(np.exp(log_ratio - peak).mean())
     kl = max(0.0, float(evidence - elbo.value))
-    return Diagnosis(elbo, khat, kl, float(1 / (weights**2).sum()), 0, n)
+    seen = moments(z, log_ratio, root)
+    return Diagnosis(elbo, khat, kl, float(1 / (weights**2).sum()), seen, 0, n)
 
 
 def psis(log_ratio: Float[np.ndarray, " n"]) -> tuple[Float[np.ndarray, " n"], float]:
@@ -170,7 +204,7 @@ def verdict(
     converged: bool,
     diagnosis: Diagnosis | None,
     elbo_fixed: float | None,
-    others: tuple[OtherMode, ...],
+    elsewhere: Elsewhere,
 ) -> str:
     """One sentence: trust it, weigh it, or leave it; and why."""
     if not converged:
@@ -183,23 +217,22 @@ def verdict(
             f"Do not trust: {d.n_non_finite} of {d.n_draws} fresh draws fall where the log density "
             "is not finite; write constrained parameters on an unbounded scale."
         )
-    share = sum(other.share for other in others)
-    if share > 0.01:
-        far = max(others, key=lambda other: other.share)
-        return (
-            f"Do not trust: {len(others)} other mode{'s' * (len(others) > 1)} seen, with about "
-            f"{share:.0%} of the mass (the largest {far.distance:.0f} standard deviations away); "
-            "this Gaussian covers one mode only."
-        )
+    if (reason := elsewhere.reason) is not None:
+        return f"Do not trust: {reason}"
     limit = min(1 - 1 / math.log10(d.n_draws), WEIGHTS_WORK)
-    cleared = d.second is not None and d.second.clears
+    # Believe the moments of those draws whose weights can be believed.
+    told = [m for m in (d.moments, d.wider) if m is not None and m.khat < limit]
+    near = f"k-hat {d.khat:.2f}, about {d.kl:.2g} nat from the posterior"
+    if not all(m.within(*BAD) for m in told):
+        worst = max(told, key=lambda m: m.sd_ratio + m.mean_off)
+        return f"Do not trust: weighted draws agree with the Gaussian only on {worst} ({near})."
+    cleared = d.wider is not None and d.wider.khat < AS_IT_IS
     if d.khat > limit and not cleared:
         return (
             f"Do not trust: k-hat is {d.khat:.2f} (limit {limit:.2f}), so the posterior has a "
             "shape or tails that this Gaussian misses; try a richer family or other parameters."
         )
     # A Gaussian whose mean is off by x standard deviations is x^2/2 nats away.
-    near = f"k-hat {d.khat:.2f}, about {d.kl:.2g} nat from the posterior"
     if d.kl > max(FAR, FAR_PER_DIMENSION * dim):
         return (
             f"Do not trust: {near}, as far as a mean off by {math.sqrt(2 * d.kl):.1f} standard "
@@ -211,11 +244,8 @@ def verdict(
             f"Use with importance weights: fitted too closely to its draws (the bound is {gap:.2f} "
             f"nat lower on fresh ones; {near}); more draws would mend that."
         )
-    if d.second is not None and cleared:
-        return (
-            f"Trust: {near}, but little hangs on the tails: wider draws agree on means to "
-            f"{d.second.mean_off:.2f} sd and on sds to {d.second.sd_ratio - 1:.0%}."
-        )
-    if d.khat > AS_IT_IS:
+    if not all(m.within(*GOOD) for m in told) or (d.khat > AS_IT_IS and not cleared):
         return f"Use with importance weights: close, but not in the tails ({near})."
+    if d.khat > AS_IT_IS and d.wider is not None:
+        return f"Trust: {near}, but little hangs on the tails: wider draws agree on {d.wider}."
     return f"Trust: fresh draws agree with the Gaussian ({near})."

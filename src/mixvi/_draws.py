@@ -155,8 +155,9 @@ def _sobol_normal(rng: np.random.Generator, n: int, dim: int) -> np.ndarray:
 
 
 def default_draws(dim: int, updates_root: bool, memory: int) -> Draws:
-    """Matched, starting at max(200, 4 D); Sobol where an array of that size breaks the budget."""
-    n = max(200, 4 * dim)
+    """Matched, starting at max(256, 4 D), where a power of two is balanced; Sobol where an array of
+    that size breaks the budget."""
+    n = max(256, 4 * dim)
     if 8 * n * dim <= memory // 4:
         return Matched(n)
     if updates_root:

@@ -119,6 +119,23 @@ def nearest(
     return jnp.concatenate([m, phi])
 
 
+def warm_start(
+    target: Target,
+    start: Laplace,
+    z: Float[Array, "draws dim"],
+    family: Family,
+    mean: Float[Array, " dim"],
+    root: Matrix,
+    memory: int,
+) -> tuple[Float[Array, " free"], Bool[Array, ""]]:
+    """The parameters nearest to an earlier Gaussian, and whether they are a better start than the
+    Laplace Gaussian: with other data they may be far worse."""
+    params = nearest(start, family, mean, root)
+    bound = Bound(target, start.mode, family.root(start), *in_chunks(target, z, memory), family)
+    laplace_params = nearest(start, family, start.mode, start.root.matrix)
+    return params, bound.elbo(params) > bound.elbo(laplace_params)
+
+
 def ladder(family: Family) -> list[Family]:
     """The family and those it contains, the poorest first."""
     rungs = [family]
@@ -211,7 +228,7 @@ def _laplace_and_numbers(
 laplace_one = jax.jit(_laplace_and_numbers, static_argnames=MODE_SEARCH)
 climb_one = jax.jit(climb, static_argnames=BOUND_SEARCH)
 resume_one = jax.jit(resume, static_argnames=BOUND_SEARCH)
-nearest_one = jax.jit(nearest)
+warm_one = jax.jit(warm_start, static_argnames="memory")
 log_densities_one = jax.jit(log_densities, static_argnames="memory")
 
 

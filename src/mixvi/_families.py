@@ -254,9 +254,14 @@ def named(family: str | Family) -> Family | None:
         return family
     if isinstance(family, type) and issubclass(family, Family):
         return family()
+    if not isinstance(family, str):
+        raise InputError(
+            f"family must be a name or an instance, not {type(family).__name__}; data go by name: "
+            "data=..."
+        )
     if family == "laplace":
         return None
-    if not isinstance(family, str) or family not in NAMES:
+    if family not in NAMES:
         known = ", ".join(f'"{name}"' for name in ("laplace", *NAMES))
         raise InputError(
             f"unknown family {family!r}: choose one of {known}, or an instance such as "

@@ -9,6 +9,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from . import _engine, _judge
+from ._diagnostics import Elsewhere
 from ._draws import FIXED, Draws
 from ._engine import Adapted, AdaptedNumbers
 from ._errors import Code, NotConvergedWarning
@@ -86,7 +87,7 @@ def fit(
       instance such as `mixvi.LowRank(rank=2)`.
     - `data`: passed on as the last argument. New data of the same shape reuse compiled code.
     - `draws`: how many (matched) draws, or `mixvi.IID(n)`, `mixvi.Matched(n)`, `mixvi.Sobol(n)`.
-      Left out: max(200, 4 D) matched ones, doubled while the bound on fresh draws is lower.
+      Left out: max(256, 4 D) matched ones, doubled while the bound on fresh draws differs.
     - `optimiser`: "bfgs" (L-BFGS above 2000 free numbers), "lbfgs" or "scg".
     - `key`: an integer or a JAX key. The same inputs and key give the same numbers.
     - `tol`: largest gradient and step at the end, in posterior standard deviations.
@@ -146,7 +147,7 @@ def solve(
         numbers = LaplaceNumbers.fetched(numbers)
         if numbers.code is not Code.OK:
             return failure(target, start, options, found, numbers)
-        adapted, seen, others = None, None, ()
+        adapted, seen, elsewhere = None, None, Elsewhere()
         if options.family is not None and fixed is not None:
             adapted, fixed, seen = _adapt(target, found, options, options.family, fixed, warm)
         if options.diagnostics:
@@ -154,12 +155,10 @@ def solve(
             if adapted is not None:
                 mean, root = adapted.mean, adapted.root
             seen = seen or _judge_one(target, mean, root, options)
-            if seen.diagnosis.wants_second_look:
-                seen = _look_twice(target, mean, root, seen, options)
-            modes = _look_around(target, found, numbers, options)
-            if modes:
-                others = _judge.other_modes(modes[1:], modes[0], np.asarray(mean), np.asarray(root))
-    return finish(target, options, found, numbers, adapted, fixed, seen, others)
+            if seen.diagnosis.wants_wider:
+                seen = _look_wider(target, mean, root, seen, options)
+            elsewhere = _look_around(target, found, numbers, mean, root, seen, options)
+    return finish(target, options, found, numbers, adapted, fixed, seen, elsewhere)
 
 
 def _adapt(
@@ -174,12 +173,15 @@ def _adapt(
     to stand for fresh ones. Draws that the user chose are left as they are."""
     dim = target.structure.size
     z = fixed.make(options.key, dim, FIXED).astype(options.dtype, copy=False)
+    params = None
     # A search that could not leave its first start is better begun from the Laplace Gaussian.
-    if warm is None or family.start_is_stationary:
+    if warm is not None and not family.start_is_stationary:
+        mean, root = warm.flat_mean.astype(options.dtype), warm.root.astype(options.dtype)
+        params, is_better = _engine.warm_one(target, found, z, family, mean, root, options.memory)
+        params = params if bool(is_better) else None
+    if params is None:
         adapted = _engine.climb_one(target, found, z, family, **options.bound_search)
     else:
-        mean, root = warm.flat_mean.astype(options.dtype), warm.root.astype(options.dtype)
-        params = _engine.nearest_one(found, family, mean, root)
         adapted = _engine.resume_one(target, found, z, family, params, **options.bound_search)
     if options.draws is not None:
         return adapted, fixed, None
@@ -206,28 +208,35 @@ def _judge_one(target: Target, mean: Any, root: Any, options: Options) -> Judged
     return _judge.judged(z, np.asarray(log_p), np.asarray(root))
 
 
-def _look_twice(target: Target, mean: Any, root: Any, seen: Judged, options: Options) -> Judged:
+def _look_wider(target: Target, mean: Any, root: Any, seen: Judged, options: Options) -> Judged:
     z = _judge.wider_draws(options, target.structure.size)
     log_p = _engine.log_densities_one(target, mean, root, z, memory=options.memory)
-    return _judge.looked_twice(seen, z, np.asarray(log_p), np.asarray(root))
+    return _judge.with_wider(seen, z, np.asarray(log_p), np.asarray(root))
 
 
 def _look_around(
-    target: Target, found: Laplace, numbers: LaplaceNumbers, options: Options
-) -> list[Mode]:
-    """This mode and those that searches from far out end in; empty where there were none."""
+    target: Target,
+    found: Laplace,
+    numbers: LaplaceNumbers,
+    mean: Any,
+    root: Any,
+    seen: Judged,
+    options: Options,
+) -> Elsewhere:
+    """Mass and modes that the Gaussian `(mean, root)` does not reach."""
     z = _judge.probes(options, target.structure.size)
-    if z is None:
-        return []
+    if z is None or seen.diagnosis.n_non_finite:
+        return Elsewhere()
     mode, matrix = np.asarray(found.mode), np.asarray(found.root.matrix)
 
     def log_p(at: np.ndarray) -> np.ndarray:
         values = _engine.log_densities_one(target, mode, matrix, at, memory=options.memory)
         return np.asarray(values, dtype=np.float64)
 
-    far = _judge.surprising(z, log_p(z), numbers)
+    at_probes = log_p(z)
+    far = _judge.surprising(z, at_probes, numbers)
     if len(far) == 0:
-        return []
+        return Elsewhere()
     # Always as many rays, so that they are compiled once.
     filled = np.resize(far, (_judge.MOST_CLIMBS, far.shape[1]))
     along = log_p(_judge.rays(filled))[: len(far) * len(_judge.FRACTIONS)]
@@ -238,6 +247,7 @@ def _look_around(
         )
         its_numbers = LaplaceNumbers.fetched(its_numbers)
         if its_numbers.code is Code.OK:
-            place, root = np.asarray(other.mode), np.asarray(other.root.matrix)
-            modes.append(Mode(place, root, its_numbers.log_evidence))
-    return modes
+            place, its_root = np.asarray(other.mode), np.asarray(other.root.matrix)
+            modes.append(Mode(place, its_root, its_numbers.log_evidence))
+    evidence = seen.diagnosis.elbo.value
+    return _judge.elsewhere(z, at_probes, modes, evidence, np.asarray(mean), np.asarray(root))

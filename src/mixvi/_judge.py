@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy import stats
 
-from ._diagnostics import OtherMode, diagnose, second_look, wider_by
+from ._diagnostics import Elsewhere, OtherMode, diagnose, moments, wider_by
 from ._draws import FRESH, PROBES, WIDER, generator
 from ._laplace import LaplaceNumbers
 from ._options import Options
@@ -55,33 +55,38 @@ def judged(
     log_det = np.log(np.abs(root)).sum() if root.ndim == 1 else np.linalg.slogdet(root)[1]
     z, log_p = z.astype(np.float64, copy=False), log_p.astype(np.float64, copy=False)
     log_q = log_normal(z, float(log_det))
-    return Judged(diagnose(log_p, log_q), z, log_p, log_q)
+    return Judged(diagnose(log_p, log_q, z, root.astype(np.float64)), z, log_p, log_q)
 
 
 def wider_draws(options: Options, dim: int) -> Float[np.ndarray, "n dim"]:
-    """For a second look, where the first raises an alarm."""
+    """From a wider Gaussian, for posteriors that are not quite Gaussian."""
     z = generator(options.key, WIDER).standard_normal((options.n_fresh, dim))
     return (wider_by(dim) * z).astype(options.dtype, copy=False)
 
 
-def looked_twice(
+def with_wider(
     seen: Judged,
     z: Float[np.ndarray, "n dim"],
     log_p: Float[np.ndarray, " n"],
     root: Matrix | Vector,
 ) -> Judged:
-    look = second_look(z.astype(np.float64), log_p.astype(np.float64), root.astype(np.float64))
-    return dataclasses.replace(seen, diagnosis=dataclasses.replace(seen.diagnosis, second=look))
+    z = z.astype(np.float64)
+    log_ratio = log_p.astype(np.float64) + 0.5 * (z**2).sum(1) / wider_by(z.shape[1]) ** 2
+    told = moments(z, log_ratio, root.astype(np.float64))
+    return dataclasses.replace(seen, diagnosis=dataclasses.replace(seen.diagnosis, wider=told))
 
 
 def wants_more_draws(elbo_fixed: float, n_fixed: int, seen: Judged) -> bool:
-    """The fixed draws' own noise is at most that of as many fresh ones."""
+    """The fixed draws' own noise is at most that of as many fresh ones. A bound far below the fresh
+    one is as bad a sign as one above: the fixed draws stand for another distribution."""
     elbo = seen.diagnosis.elbo
     noise = elbo.se * math.sqrt(1 + len(seen.log_p) / n_fixed)
-    return math.isfinite(elbo.value) and elbo_fixed - elbo.value > max(GAP, 2 * noise)
+    return math.isfinite(elbo.value) and abs(elbo_fixed - elbo.value) > max(GAP, 2 * noise)
 
 
-# --- far probes: other modes ------------------------------------------------------------------
+# --- far probes: other modes, heavy tails -----------------------------------------------------
+
+STRETCHES = np.geomspace(2, 50, 25)
 
 
 def probes(options: Options, dim: int) -> Float[np.ndarray, "probes dim"] | None:
@@ -90,7 +95,7 @@ def probes(options: Options, dim: int) -> Float[np.ndarray, "probes dim"] | None
     if dim > MOST_PROBED:
         return None
     rng = generator(options.key, PROBES)
-    stretch = np.exp(rng.uniform(math.log(2), math.log(50), (N_PROBES, 1)))
+    stretch = rng.choice(STRETCHES, (N_PROBES, 1))
     return (stretch * rng.standard_normal((N_PROBES, dim))).astype(options.dtype)
 
 
@@ -127,18 +132,45 @@ def worth_climbing(
     return z[~concave]
 
 
-def other_modes(
-    found: list[Mode], mode: Mode, mean: Float[np.ndarray, " dim"], root: Matrix | Vector
+def elsewhere(
+    z: Float[np.ndarray, "probes dim"],
+    log_p: Float[np.ndarray, " probes"],
+    modes: list[Mode],
+    log_evidence: float,
+    mean: Vector,
+    root: Matrix | Vector,
+) -> Elsewhere:
+    """What the probes (around `modes[0]`) and the searches from them say of the mass that the
+    Gaussian `(mean, root)`, whose evidence is `log_evidence`, does not reach."""
+    reach = math.sqrt(stats.chi2.ppf(0.999, len(mean)))
+    points = modes[0].place + z.astype(np.float64) @ modes[0].root.T
+    far = np.array([_in_sds(root, point - mean) > reach for point in points])
+    # Importance sampling from the scale mixture that the probes come from.
+    log_q = _log_scale_mixture(z.astype(np.float64)) - np.linalg.slogdet(modes[0].root)[1]
+    with np.errstate(over="ignore"):
+        weights = np.where(far & np.isfinite(log_p), np.exp(log_p - log_q - log_evidence), 0.0)
+    # One probe alone is not evidence of mass: in many dimensions its weight is mostly luck.
+    beyond = (weights.sum() - weights.max()) / len(z)
+    return Elsewhere(_other_modes(modes, mean, root, reach), float(beyond / (1 + beyond)))
+
+
+def _log_scale_mixture(z: Float[np.ndarray, "n dim"]) -> Float[np.ndarray, " n"]:
+    dim, r2 = z.shape[1], (z**2).sum(1)[:, None]
+    parts = -0.5 * r2 / STRETCHES**2 - dim * np.log(STRETCHES) - 0.5 * dim * math.log(2 * math.pi)
+    return np.logaddexp.reduce(parts, axis=1) - math.log(len(STRETCHES))
+
+
+def _other_modes(
+    found: list[Mode], mean: Vector, root: Matrix | Vector, reach: float
 ) -> tuple[OtherMode, ...]:
-    """Those of the modes `found` that are not `mode` and that the Gaussian `(mean, root)` does not
-    reach. Modes that it does reach are no news: its own draws see them."""
-    seen = [mode]
-    for one in found:
+    """Those of the modes found that are not the first and that the Gaussian does not reach. Modes
+    that it does reach are no news: its own draws see them."""
+    seen = found[:1]
+    for one in found[1:]:
         if min(one.apart(known) for known in seen) > 1.0:
             seen.append(one)
     evidence = np.array([one.log_evidence for one in seen])
     share = np.exp(evidence - np.logaddexp.reduce(evidence))
-    reach = math.sqrt(stats.chi2.ppf(0.999, len(mean)))
     others = [
         OtherMode(_in_sds(root, one.place - mean), float(part))
         for one, part in zip(seen[1:], share[1:], strict=True)

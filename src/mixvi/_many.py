@@ -17,7 +17,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from . import _engine, _judge
-from ._diagnostics import OtherMode
+from ._diagnostics import Elsewhere
 from ._draws import FIXED, Draws
 from ._engine import AdaptedNumbers
 from ._errors import Code, InputError
@@ -176,13 +176,14 @@ def _solve_block(
         found, numbers = _engine.laplace_batch(target, starts, how=how, **options.mode_search)
         laplace_numbers = [LaplaceNumbers.fetched(row) for row in np.asarray(numbers)]
         ok = np.array([one.code is Code.OK for one in laplace_numbers])
-        adapted, seen = None, [None] * n
+        adapted = None
+        seen: list[Judged | None] = [None] * n
         fixed_of = [fixed] * n
         if options.family is not None and fixed is not None:
             adapted, fixed_of, seen = _adapt_block(
                 target, found, ok, options, options.family, fixed, how
             )
-        others: list[tuple[OtherMode, ...]] = [()] * n
+        elsewhere = [Elsewhere()] * n
         if options.diagnostics:
             mean, root = found.mode, found.root.matrix
             if adapted is not None:
@@ -191,10 +192,10 @@ def _solve_block(
             if unseen.any():
                 judged = _judge_block(target, mean, root, unseen, options, how)
                 seen = [old or new for old, new in zip(seen, judged, strict=True)]
-            seen = _look_twice_block(target, mean, root, seen, options, how)
-            modes = _look_around_block(target, found, laplace_numbers, ok, options, how)
-            fitted = zip(modes, np.asarray(mean), np.asarray(root), strict=True)
-            others = [_judge.other_modes(m[1:], m[0], *q) if m else () for m, *q in fitted]
+            seen = _look_wider_block(target, mean, root, seen, options, how)
+            elsewhere = _look_around_block(
+                target, found, laplace_numbers, mean, root, seen, options, how
+            )
         found, adapted, data = jax.device_get((found, adapted, target.data))
     target = dataclasses.replace(target, data=data)
     outcomes = []
@@ -211,7 +212,7 @@ def _solve_block(
                     its[1],
                     fixed_of[i],
                     seen[i],
-                    others[i],
+                    elsewhere[i],
                 )
             )
         elif how == "vmap":
@@ -281,20 +282,19 @@ def _judge_block(
     return [_judge.judged(z, *arrays) if judge else None for judge, *arrays in rows]
 
 
-def _look_twice_block(
+def _look_wider_block(
     target: Target, mean: Any, root: Any, seen: list[Judged | None], options: Options, how: str
 ) -> list[Judged | None]:
-    """`_fit._look_twice` for a batch."""
-    if not any(one is not None and one.diagnosis.wants_second_look for one in seen):
+    """`_fit._look_wider` for a batch."""
+    wanted = [one is not None and one.diagnosis.wants_wider for one in seen]
+    if not any(wanted):
         return seen
     z = _judge.wider_draws(options, target.structure.size)
     log_p = _engine.log_densities_batch(target, mean, root, z, memory=options.memory, how=how)
-    rows = zip(seen, np.asarray(log_p), np.asarray(root), strict=True)
+    rows = zip(seen, wanted, np.asarray(log_p), np.asarray(root), strict=True)
     return [
-        _judge.looked_twice(one, z, *arrays)
-        if one is not None and one.diagnosis.wants_second_look
-        else one
-        for one, *arrays in rows
+        _judge.with_wider(one, z, *arrays) if one is not None and wants else one
+        for one, wants, *arrays in rows
     ]
 
 
@@ -302,14 +302,17 @@ def _look_around_block(
     target: Target,
     found: Laplace,
     numbers: list[LaplaceNumbers],
-    ok: np.ndarray,
+    mean: Any,
+    root: Any,
+    judged: list[Judged | None],
     options: Options,
     how: str,
-) -> list[list[Mode]]:
+) -> list[Elsewhere]:
     """`_fit._look_around` for a batch: round k climbs from every problem's k-th probe."""
-    n, z = len(ok), _judge.probes(options, target.structure.size)
+    n, z = len(judged), _judge.probes(options, target.structure.size)
     if z is None:
-        return [[]] * n
+        return [Elsewhere()] * n
+    ok = [one is not None and not one.diagnosis.n_non_finite for one in judged]
 
     def log_p(at: np.ndarray) -> np.ndarray:
         values = _engine.log_densities_batch(
@@ -320,7 +323,7 @@ def _look_around_block(
     seen = log_p(z)
     far = [_judge.surprising(z, seen[i], numbers[i]) if ok[i] else z[:0] for i in range(n)]
     if not any(map(len, far)):
-        return [[]] * n
+        return [Elsewhere()] * n
     filled = [np.resize(one, (_judge.MOST_CLIMBS, z.shape[1])) for one in far]
     along = log_p(np.stack([_judge.rays(one) for one in filled]))
     climbs = [
@@ -329,8 +332,7 @@ def _look_around_block(
     ]
     mode, matrix = np.asarray(found.mode), np.asarray(found.root.matrix)
     modes = [
-        [Mode(mode[i], matrix[i], numbers[i].log_evidence)] if len(climbs[i]) else []
-        for i in range(n)
+        [Mode(mode[i], matrix[i], numbers[i].log_evidence)] if len(far[i]) else [] for i in range(n)
     ]
     for k in range(max(map(len, climbs))):
         starts = mode.copy()
@@ -340,12 +342,19 @@ def _look_around_block(
         other, rows = _engine.laplace_batch(
             target, starts, how=how, on_indefinite="raise", memory=options.memory
         )
-        place, root, rows = np.asarray(other.mode), np.asarray(other.root.matrix), np.asarray(rows)
+        place, its_root, rows = (np.asarray(part) for part in (other.mode, other.root.matrix, rows))
         for i in going:
             its_numbers = LaplaceNumbers.fetched(rows[i])
             if its_numbers.code is Code.OK:
-                modes[i].append(Mode(place[i], root[i], its_numbers.log_evidence))
-    return modes
+                modes[i].append(Mode(place[i], its_root[i], its_numbers.log_evidence))
+    return [
+        _judge.elsewhere(z, row, its_modes, one.diagnosis.elbo.value, m, r)
+        if its_modes and one is not None
+        else Elsewhere()
+        for row, its_modes, one, m, r in zip(
+            seen, modes, judged, np.asarray(mean), np.asarray(root), strict=True
+        )
+    ]
 
 
 class _Progress:

@@ -1,6 +1,7 @@
 """Room 8. Everything a user can set but the problem itself, checked in one place."""
 
 import dataclasses
+import numbers
 from typing import Any
 
 import jax
@@ -83,7 +84,7 @@ def checked(
             "diagnostics must be True, False or a number of fresh draws of at least 100, "
             f"got {diagnostics!r}."
         )
-    if isinstance(tol, bool) or not isinstance(tol, int | float) or not 0 < tol < 1:
+    if isinstance(tol, bool) or not isinstance(tol, numbers.Real) or not 0 < float(tol) < 1:
         raise InputError(
             f"tol must be between 0 and 1 (posterior standard deviations), got {tol!r}."
         )

@@ -6,7 +6,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from ._diagnostics import OtherMode, verdict
+from ._diagnostics import Elsewhere, verdict
 from ._draws import Draws
 from ._engine import Adapted, AdaptedNumbers
 from ._errors import Code, IndefiniteHessianError, MixviError, NoModeError, NonFiniteError
@@ -27,7 +27,7 @@ def finish(
     adapted: Adapted | None,
     fixed: Draws | None,
     seen: Judged | None,
-    others: tuple[OtherMode, ...],
+    elsewhere: Elsewhere,
 ) -> Outcome:
     """From arrays on the device to what the user holds."""
     search = None if adapted is None else AdaptedNumbers.fetched(adapted.numbers)
@@ -47,10 +47,10 @@ def finish(
         log_evidence_laplace=numbers.log_evidence,
         elbo_fixed=elbo_fixed,
         judged=seen,
-        other_modes=others,
+        elsewhere=elsewhere,
         converged=converged,
         status=_status(numbers, search, fixed),
-        verdict=verdict(mode.size, converged, diagnosis, elbo_fixed, others),
+        verdict=verdict(mode.size, converged, diagnosis, elbo_fixed, elsewhere),
         stats=_stats(options, numbers, search, fixed),
         hessian=(found.precision, found.gradient, numbers.n_repaired),
     )
@@ -79,7 +79,7 @@ def failure(
         log_evidence_laplace=math.nan,
         elbo_fixed=None if options.family is None else math.nan,
         judged=None,
-        other_modes=(),
+        elsewhere=Elsewhere(),
         converged=False,
         status=status,
         verdict=f"No Gaussian: {status}",

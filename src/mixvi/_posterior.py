@@ -11,7 +11,7 @@ import scipy.linalg
 from jaxtyping import Float, PyTree
 
 from . import _store
-from ._diagnostics import Diagnosis, Estimate, OtherMode, SecondLook, psis
+from ._diagnostics import Diagnosis, Elsewhere, Estimate, Moments, OtherMode, psis
 from ._draws import SAMPLE, generator
 from ._errors import InputError
 from ._laplace import CurvatureReport, curvature_report
@@ -53,7 +53,7 @@ class Posterior:
     log_evidence_laplace: float
     elbo_fixed: float | None
     judged: Judged | None
-    other_modes: tuple[OtherMode, ...]
+    elsewhere: Elsewhere
     converged: bool
     status: str
     verdict: str
@@ -100,6 +100,8 @@ class Posterior:
 
     @functools.cached_property
     def log_det_root(self) -> float:
+        if not np.isfinite(self.root).all():
+            return math.nan
         diagonal = self.root if self.root.ndim == 1 else np.diagonal(self._lu[0])
         return float(np.log(np.abs(diagonal)).sum())
 
@@ -109,6 +111,8 @@ class Posterior:
     def whiten(self, w: PyTree) -> Float[np.ndarray, "*batch dim"]:
         """Where `w` stands in posterior standard deviations: `root^-1 (w - mean)`."""
         flat = self._flat(w) - self.flat_mean
+        if not np.isfinite(self.root).all():
+            return np.full(flat.shape, np.nan)
         if self.root.ndim == 1:
             return flat / self.root
         columns = flat.reshape(-1, self.dim).T
@@ -215,8 +219,13 @@ def load(path: str | Path) -> Posterior:
     judged = None
     if header["diagnosis"] is not None:
         fields = dict(header["diagnosis"])
-        elbo, second = Estimate(**fields.pop("elbo")), fields.pop("second")
-        diagnosis = Diagnosis(elbo=elbo, second=second and SecondLook(**second), **fields)
+        elbo, seen, wider = (fields.pop(name) for name in ("elbo", "moments", "wider"))
+        diagnosis = Diagnosis(
+            elbo=Estimate(**elbo),
+            moments=Moments(**seen),
+            wider=wider and Moments(**wider),
+            **fields,
+        )
         judged = Judged(diagnosis, arrays["z"], arrays["log_p"], arrays["log_q"])
     plain = (
         "family",
@@ -233,7 +242,7 @@ def load(path: str | Path) -> Posterior:
         root=arrays["root"],
         mode=arrays["mode"],
         judged=judged,
-        other_modes=tuple(OtherMode(**mode) for mode in header["other_modes"]),
+        elsewhere=Elsewhere(tuple(OtherMode(**m) for m in header["modes"]), header["beyond"]),
         hessian=CurvatureReport(**header["curvature"]),
         **{name: header[name] for name in plain},
     )
@@ -249,7 +258,8 @@ def _to_store(post: Posterior) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         "verdict": post.verdict,
         "stats": dict(post.stats),
         "curvature": dataclasses.asdict(post.curvature),
-        "other_modes": [dataclasses.asdict(mode) for mode in post.other_modes],
+        "modes": [dataclasses.asdict(mode) for mode in post.elsewhere.modes],
+        "beyond": post.elsewhere.beyond,
         "diagnosis": dataclasses.asdict(post.judged.diagnosis) if post.judged else None,
         "structure": _store.structure_to(post.structure),
     }

@@ -21,6 +21,8 @@ def write(path: str | Path, header: dict[str, Any], arrays: dict[str, np.ndarray
     path = Path(path)
     if path.suffix != ".npz":
         path = path.with_name(path.name + ".npz")
+    if not path.parent.is_dir():
+        raise InputError(f"save: there is no folder {str(path.parent)!r}.")
     text = json.dumps(_safe({"schema": SCHEMA, **header}), allow_nan=False, default=_plain)
     partial = path.with_name(f".{path.name}.partial")
     with open(partial, "wb") as file:

@@ -64,7 +64,10 @@ class Structure:
         leaves, treedef = jtu.tree_flatten(tree)
         if treedef != self.treedef:
             raise InputError(f"{what} has the structure {treedef}, expected {self.treedef}.")
-        arrays = [np.asarray(leaf, dtype=np.float64) for leaf in leaves]
+        try:
+            arrays = [np.asarray(leaf, dtype=np.float64) for leaf in leaves]
+        except (TypeError, ValueError) as err:
+            raise InputError(f"{what} holds something that is not numbers: {err}") from err
         for path, array, shape in zip(self.paths, arrays, self.shapes, strict=True):
             if array.shape[batch:] != shape or array.ndim < batch:
                 raise InputError(
@@ -73,7 +76,8 @@ class Structure:
         lead = arrays[0].shape[:batch]
         if any(array.shape[:batch] != lead for array in arrays):
             raise InputError(f"{what}: the leaves differ in their leading axis.")
-        return np.concatenate([array.reshape((*lead, -1)) for array in arrays], axis=-1)
+        flat = [a.reshape((*lead, n)) for a, n in zip(arrays, self.sizes, strict=True)]
+        return np.concatenate(flat, axis=-1)
 
 
 @functools.partial(
@@ -180,12 +184,61 @@ def _split(function: Callable) -> tuple[PyTree, tuple[tuple, Any]]:
         (None, function) if isfunction(function) else eqx.partition(function, eqx.is_array)
     )
     leaves, treedef = jtu.tree_flatten(rest)
-    return arrays, (tuple(leaves), treedef)
+    return arrays, (
+        tuple(_Captured.of(leaf) if isfunction(leaf) else leaf for leaf in leaves),
+        treedef,
+    )
+
+
+class _Captured:
+    """A function together with the objects that it captures: its closure and the globals it names.
+
+    Compiled code has their values inside. A notebook cell that assigns `y` anew and fits again with
+    the same function must not get the old `y`, so two are equal only if all captured objects are
+    the same objects. (What is changed in place, or captured by functions that this one calls, is
+    not seen: pass what changes through `data=`.)
+    """
+
+    def __init__(self, function: Callable, captured: tuple):
+        self.function, self.captured = function, captured
+
+    @classmethod
+    def of(cls, function: Any) -> "_Captured":
+        cells = tuple(_contents(cell) for cell in function.__closure__ or ())
+        world = function.__globals__
+        named = tuple(world[name] for name in function.__code__.co_names if name in world)
+        return cls(function, cells + named)
+
+    def __call__(self, *arguments: Any) -> Any:
+        return self.function(*arguments)
+
+    def __hash__(self) -> int:
+        return hash((self.function, tuple(map(id, self.captured))))
+
+    def __eq__(self, other: object) -> bool:
+        return (
+            isinstance(other, _Captured)
+            and self.function == other.function
+            and len(self.captured) == len(other.captured)
+            and all(a is b for a, b in zip(self.captured, other.captured, strict=True))
+        )
+
+
+def _contents(cell: Any) -> Any:
+    try:
+        return cell.cell_contents
+    except ValueError:  # not assigned yet
+        return None
 
 
 def flatten(init: PyTree, dtype: np.dtype) -> tuple[Structure, np.ndarray]:
     """The structure of `init` and its numbers in one vector; refuses what is not real numbers."""
-    leaves, treedef = jtu.tree_flatten(init)
+    try:
+        leaves, treedef = jtu.tree_flatten(init)
+    except (TypeError, ValueError) as err:
+        raise InputError(
+            f"init is not a pytree that JAX can read (dict keys of one type?): {err}"
+        ) from err
     if not leaves:
         raise InputError(f"init has no parameters ({init!r}): give an array or a pytree of arrays.")
     paths = _paths(treedef)
@@ -237,8 +290,11 @@ def _cast(leaf: Any, dtype: np.dtype, treedef: Any, index: int, what: str) -> An
     if isinstance(leaf, jax.Array):
         floating = jnp.issubdtype(leaf.dtype, jnp.floating)
         return leaf.astype(dtype) if floating and leaf.dtype != dtype else leaf
-    if not isinstance(leaf, np.ndarray) or leaf.dtype.kind not in "fiub":
+    if not isinstance(leaf, np.ndarray) or leaf.dtype.kind not in "fiub" or np.ma.isarray(leaf):
         leaf = _as_array(leaf, _path_name_of(treedef, index, what))
+    if leaf.dtype.kind == "u":
+        # Differences of unsigned counts would wrap around.
+        leaf = leaf.astype(np.int64 if dtype == np.float64 else np.int32)
     return leaf.astype(dtype, copy=False) if leaf.dtype.kind == "f" else leaf
 
 
@@ -248,6 +304,8 @@ def _path_name_of(treedef: Any, index: int, root: str) -> str:
 
 
 def _as_array(leaf: Any, what: str) -> np.ndarray:
+    if np.ma.isMaskedArray(leaf):
+        raise InputError(f"{what} is a masked array: fill or drop its masked entries first.")
     try:
         array = np.asarray(leaf)
     except Exception as err:
