@@ -5,7 +5,7 @@ The arrays come from compiled code for one problem or a batch; what is made of t
 
 import dataclasses
 import math
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -35,7 +35,7 @@ class Mode(NamedTuple):
     def apart(self, other: "Mode") -> float:
         """In standard deviations of whichever of the two is wider."""
         away = self.place - other.place
-        return min(_in_sds(self.root, away), _in_sds(other.root, away))
+        return float(min(_in_sds(self.root, away), _in_sds(other.root, away)))
 
 
 # --- fresh draws ------------------------------------------------------------------------------
@@ -144,7 +144,7 @@ def elsewhere(
     Gaussian `(mean, root)`, whose evidence is `log_evidence`, does not reach."""
     reach = math.sqrt(stats.chi2.ppf(0.999, len(mean)))
     points = modes[0].place + z.astype(np.float64) @ modes[0].root.T
-    far = np.array([_in_sds(root, point - mean) > reach for point in points])
+    far = _in_sds(root, points - mean) > reach
     # Importance sampling from the scale mixture that the probes come from.
     log_q = _log_scale_mixture(z.astype(np.float64)) - np.linalg.slogdet(modes[0].root)[1]
     with np.errstate(over="ignore"):
@@ -172,11 +172,13 @@ def _other_modes(
     evidence = np.array([one.log_evidence for one in seen])
     share = np.exp(evidence - np.logaddexp.reduce(evidence))
     others = [
-        OtherMode(_in_sds(root, one.place - mean), float(part))
+        OtherMode(float(_in_sds(root, one.place - mean)), float(part))
         for one, part in zip(seen[1:], share[1:], strict=True)
     ]
     return tuple(other for other in others if other.distance > reach)
 
 
-def _in_sds(root: Matrix | Vector, v: Vector) -> float:
-    return float(np.linalg.norm(v / root if root.ndim == 1 else np.linalg.solve(root, v)))
+def _in_sds(root: Matrix | Vector, v: Float[np.ndarray, "*n dim"]) -> Any:
+    """The length of one vector, or of each of a stack, in standard deviations."""
+    whitened = v / root if root.ndim == 1 else np.linalg.solve(root, v.T).T
+    return np.sqrt((whitened**2).sum(-1))
