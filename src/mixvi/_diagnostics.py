@@ -79,6 +79,9 @@ class Moments:
         return f"means to {self.mean_off:.2f} sd and sds to {self.sd_ratio - 1:.0%}"
 
 
+UNKNOWN = Moments(math.inf, math.inf, math.inf)
+
+
 @dataclasses.dataclass(frozen=True)
 class Diagnosis:
     """All that fresh draws say. `kl` estimates KL(q || p), where the weights allow it. `wider` is
@@ -107,14 +110,11 @@ def wider_by(dim: int) -> float:
 
 def moments(
     z: Float[np.ndarray, "n dim"],
-    log_ratio: Float[np.ndarray, " n"],
+    weights: Float[np.ndarray, " n"],
+    khat: float,
     root: Float[np.ndarray, "dim dim"] | Float[np.ndarray, " dim"],
 ) -> Moments:
-    """Of the points `root z` weighted by `exp(log_ratio)`, against mean 0 and covariance
-    `root root^T`."""
-    if not np.isfinite(log_ratio).all():
-        return Moments(math.inf, math.inf, math.inf)
-    weights, khat = psis(log_ratio)
+    """Of the weighted points `root z`, against mean 0 and covariance `root root^T`."""
     steps = z * root if root.ndim == 1 else z @ root.T
     sd = np.abs(root) if root.ndim == 1 else np.sqrt((root**2).sum(1))
     shift = weights @ steps
@@ -134,14 +134,13 @@ def diagnose(
     n_bad = int((~np.isfinite(log_ratio)).sum())
     if n_bad:
         lost = Estimate(-math.inf, math.nan)
-        unknown = Moments(math.inf, math.inf, math.inf)
-        return Diagnosis(lost, math.inf, math.inf, 0.0, unknown, n_bad, n)
+        return Diagnosis(lost, math.inf, math.inf, 0.0, UNKNOWN, n_bad, n)
     elbo = Estimate(float(log_ratio.mean()), float(log_ratio.std(ddof=1) / math.sqrt(n)))
     weights, khat = psis(log_ratio)
     peak = log_ratio.max()
     evidence = peak + math.log(np.exp(log_ratio - peak).mean())
     kl = max(0.0, float(evidence - elbo.value))
-    seen = moments(z, log_ratio, root)
+    seen = moments(z, weights, khat, root)
     return Diagnosis(elbo, khat, kl, float(1 / (weights**2).sum()), seen, 0, n)
 
 

@@ -11,7 +11,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy import stats
 
-from ._diagnostics import Elsewhere, OtherMode, diagnose, moments, wider_by
+from ._diagnostics import UNKNOWN, Elsewhere, OtherMode, diagnose, moments, psis, wider_by
 from ._draws import FRESH, PROBES, WIDER, generator
 from ._laplace import LaplaceNumbers
 from ._options import Options
@@ -72,7 +72,8 @@ def with_wider(
 ) -> Judged:
     z = z.astype(np.float64)
     log_ratio = log_p.astype(np.float64) + 0.5 * (z**2).sum(1) / wider_by(z.shape[1]) ** 2
-    told = moments(z, log_ratio, root.astype(np.float64))
+    finite = np.isfinite(log_ratio).all()
+    told = moments(z, *psis(log_ratio), root.astype(np.float64)) if finite else UNKNOWN
     return dataclasses.replace(seen, diagnosis=dataclasses.replace(seen.diagnosis, wider=told))
 
 
