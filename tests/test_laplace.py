@@ -6,7 +6,6 @@ import numpy as np
 import pytest
 
 import mixvi
-from mixvi._errors import Code
 from mixvi._laplace import covariance_root, dense_hessian, eigen_root
 from targets import logistic, logistic_data
 
@@ -125,9 +124,3 @@ def test_mode_in_many_dimensions_goes_by_conjugate_gradients():
     post = mixvi.laplace(logistic, np.zeros(dim), (x, sign), diagnostics=False)
     gradient = -post.flat_mean + x.T @ (sign / (1 + np.exp(sign * (x @ post.flat_mean))))
     assert np.abs(gradient).max() < 1e-7
-
-
-def test_codes_that_leave_no_gaussian():
-    assert not Code.OK.fatal
-    assert Code.INDEFINITE.fatal
-    assert not Code.BOUND_OUT_OF_STEPS.fatal

@@ -44,8 +44,3 @@ class Code(enum.IntEnum):
     NON_FINITE_DRAWS = 5
     BOUND_OUT_OF_STEPS = 6
     BOUND_STUCK = 7
-
-    @property
-    def fatal(self) -> bool:
-        """Whether there is no Gaussian to hand back."""
-        return Code.OK < self < Code.BOUND_OUT_OF_STEPS
