@@ -16,6 +16,7 @@ import numpy as np
 import mixvi
 from mixvi import _engine, _optimise
 from mixvi._elbo import Bound
+from mixvi._evidence import Tuned
 from mixvi._families import NAMES
 from mixvi._laplace import laplace
 from mixvi._target import prepare
@@ -126,9 +127,9 @@ def _whitened(family, target, found, z, optimiser, climbing: bool) -> Trace:
             trace.watch(1, -value)
             return value
 
-        def root_gradient(self, params, a):
+        def root_gradient(self, m, a, tau):
             trace.watch(1, jnp.inf * jnp.ones(()))
-            return Bound.root_gradient(self, params, a)
+            return Bound.root_gradient(self, m, a, tau)
 
     original, _engine.Bound = _engine.Bound, Watched
     ladder = _engine.ladder
@@ -136,13 +137,20 @@ def _whitened(family, target, found, z, optimiser, climbing: bool) -> Trace:
         _engine.ladder = lambda chosen: [chosen]
     try:
         climb = jax.jit(
-            lambda: _engine.climb(target, found, z, NAMES[family](), optimiser, 1e-7, MOST, 2**30)
+            lambda: _engine.climb(
+                target, found, no_hyper(found), z, NAMES[family](), optimiser, 1e-7, MOST, 2**30
+            )
         )
         jax.block_until_ready(climb())
         jax.effects_barrier()
     finally:
         _engine.Bound, _engine.ladder = original, ladder
     return trace
+
+
+def no_hyper(found):
+    none, zero = jnp.zeros(0), jnp.array(0)
+    return Tuned(none, none, jnp.zeros((found.mode.size, 0)), none, zero, zero)
 
 
 def best_hyperparameters(name: str):

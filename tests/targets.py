@@ -8,6 +8,8 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
+from mixvi._elbo import Tilt
+
 
 @dataclasses.dataclass(frozen=True)
 class GaussianTarget:
@@ -89,3 +91,8 @@ class Counted:
 
     def __eq__(self, other):
         return self is other
+
+
+def no_tilt(dim: int) -> Tilt:
+    """No hyperparameters."""
+    return Tilt(jnp.zeros(0), jnp.zeros((0, 0)), jnp.zeros((dim, 0)))

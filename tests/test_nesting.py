@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 
 import mixvi
-from mixvi._elbo import Bound, in_chunks
+from mixvi._elbo import Bound, expectation
 from mixvi._engine import _best_start
 from mixvi._laplace import laplace
 from mixvi._target import prepare
-from targets import cauchy, cauchy_data, logistic, logistic_data
+from targets import cauchy, cauchy_data, logistic, logistic_data, no_tilt
 
 PAIRS = [("mu", "eig"), ("eig", "full"), ("mu", "lr")]
 
@@ -69,10 +69,10 @@ def test_the_start_is_the_best_candidate_and_only_tried_where_it_matters(wide):
         target, start = prepare(log_density, 0.3 * np.ones(2), None, np.dtype(np.float64))
         found = laplace(target, jnp.asarray(start))
         family = mixvi.MeanField()
-        chunks = in_chunks(target, jnp.asarray(mixvi.Matched(200).make(0, 2)), 2**30)
-        bound = Bound(target, found.mode, family.root(found), *chunks, family)
+        over = expectation(target, jnp.asarray(mixvi.Matched(200).make(0, 2)), 2**30)
+        bound = Bound(target, found.mode, family.root(found), no_tilt(2), over, family)
         m, a = jnp.zeros(2), jnp.eye(2)
-        chosen, tried = _best_start(bound, family, found, m, a, None)
+        chosen, tried = _best_start(bound, family, found, m, a, jnp.zeros(0), None)
         candidates = family.starts(bound.root, a, a)
         values = [float(bound.elbo(jnp.concatenate([m, phi]))) for phi in candidates]
         assert float(bound.elbo(chosen)) == pytest.approx(max(values) if wide else values[0])

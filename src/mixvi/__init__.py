@@ -4,6 +4,7 @@ from ._diagnostics import Estimate as Estimate
 from ._diagnostics import psis as psis
 from ._draws import IID as IID
 from ._draws import Matched as Matched
+from ._draws import Quadrature as Quadrature
 from ._draws import Sobol as Sobol
 from ._errors import IndefiniteHessianError as IndefiniteHessianError
 from ._errors import InputError as InputError
@@ -11,6 +12,7 @@ from ._errors import MixviError as MixviError
 from ._errors import NoModeError as NoModeError
 from ._errors import NonFiniteError as NonFiniteError
 from ._errors import NotConvergedWarning as NotConvergedWarning
+from ._evidence import HyperReport as HyperReport
 from ._families import EigenScale as EigenScale
 from ._families import FullRank as FullRank
 from ._families import LowRank as LowRank
@@ -22,5 +24,6 @@ from ._many import fit_many as fit_many
 from ._posterior import Posterior as Posterior
 from ._posterior import load as load
 from ._posteriors import Posteriors as Posteriors
+from ._predictor import LinearPredictor as LinearPredictor
 
 __version__ = "0.1.0"

@@ -9,9 +9,11 @@ import functools
 import math
 from typing import Any, ClassVar
 
+import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
+from jaxtyping import Float
 from scipy import special, stats
 
 from ._errors import InputError
@@ -40,6 +42,13 @@ def key_words(key: Any) -> tuple[int, ...]:
     return tuple(int(word) for word in words.reshape(-1))
 
 
+def _check_number(n: Any, what: str, least: int) -> None:
+    if isinstance(n, bool) or not isinstance(n, int | np.integer):
+        raise InputError(f"the number of {what} must be an integer, not {n!r}.")
+    if n < least:
+        raise InputError(f"the number of {what} must be at least {least}, got {n}.")
+
+
 @dataclasses.dataclass(frozen=True)
 class Draws(abc.ABC):
     """`n` points that stand for a standard normal in the bound."""
@@ -49,10 +58,7 @@ class Draws(abc.ABC):
     kind: ClassVar[str]
 
     def __post_init__(self):
-        if isinstance(self.n, bool) or not isinstance(self.n, int | np.integer):
-            raise InputError(f"the number of draws must be an integer, not {self.n!r}.")
-        if self.n < 2:
-            raise InputError(f"the number of draws must be at least 2, got {self.n}.")
+        _check_number(self.n, "draws", least=2)
 
     @abc.abstractmethod
     def refusal(self, dim: int, updates_root: bool) -> str | None:
@@ -144,6 +150,40 @@ class Sobol(Draws):
 
     def points(self, rng: np.random.Generator, dim: int) -> np.ndarray:
         return _sobol_normal(rng, self.n, dim)
+
+
+class Nodes(eqx.Module):
+    """A rule for N(0, 1) in one dimension: `E f(z)` is about `sum_k weights_k f(z_k)`."""
+
+    z: Float[Any, " nodes"]
+    weights: Float[Any, " nodes"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Quadrature:
+    """One-dimensional integration, for a `LinearPredictor`: `n` equally spaced nodes.
+
+    The trapezoidal rule with Gaussian weights converges exponentially for analytic functions, at
+    any width: its error is about `exp(-2 pi d / h)`, `d` the distance of the function's nearest
+    singularity from the real line and `h` the spacing, both in standard deviations of the
+    predictor. Gauss-Hermite with as many nodes is a hundred times less exact where that matters.
+    """
+
+    n: int
+
+    kind: ClassVar[str] = "quadrature"
+
+    def __post_init__(self):
+        _check_number(self.n, "nodes", least=16)
+
+    def doubled(self) -> "Quadrature":
+        return Quadrature(2 * self.n)
+
+    def make(self, dtype: np.dtype) -> Nodes:
+        # Beyond 7.5 standard deviations lies 6e-14 of the mass.
+        z = np.linspace(-7.5, 7.5, self.n)
+        weights = np.exp(-0.5 * z**2)
+        return Nodes(z.astype(dtype), (weights / weights.sum()).astype(dtype))
 
 
 def _sobol_normal(rng: np.random.Generator, n: int, dim: int) -> np.ndarray:

@@ -1,8 +1,10 @@
-"""Room 5. The bound over fixed draws, in bounded memory, with exact derivatives.
+"""Room 6. The bound and its derivatives: over fixed draws in bounded memory, or by quadrature.
 
-    ELBO_S(m, phi) = mean_s log p~(w* + R m + R A z_s) + log|det R| + log|det A| + (D/2) log 2 pi e
+    ELBO(m, phi, theta) = E log p~(w | theta) + log|det R| + log|det A| + (D/2) log 2 pi e
+    w = w* + R m + R A(phi) z,       E: mean over fixed draws z_s, or exact up to quadrature
 
-Parameters travel as one flat vector `(m, phi)`. `loss = -ELBO_S` is what minimisers see.
+Parameters travel as one flat vector `(m, phi, tau)`, where `theta = theta_LA + T tau`; `loss` is
+minus the bound, what minimisers see.
 """
 
 import math
@@ -14,56 +16,103 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float
 
+from ._draws import Nodes
 from ._families import Family
 from ._laplace import Root
 from ._memory import bytes_of
 from ._target import Target
 
 
+class Tilt(eqx.Module):
+    """Hyperparameters in the coordinates of the search: `theta = theta_LA + T tau`.
+
+    The mean follows as the mode would, by `drift tau = (dw*/dtheta) T tau`: the same family, but
+    hyperparameters and mean then hardly pull at each other. Empty where there are none.
+    """
+
+    theta: Float[Array, " hyper"]
+    scale: Float[Array, "hyper hyper"]
+    drift: Float[Array, "dim hyper"]
+
+    def at(self, tau: Float[Array, " hyper"]) -> Float[Array, " hyper"]:
+        return self.theta + self.scale @ tau
+
+
+class OverDraws(eqx.Module):
+    """Fixed draws, cut so that one chunk's pass fits the budget, and their weights."""
+
+    z: Float[Array, "chunks chunk dim"]
+    weights: Float[Array, "chunks chunk"]
+
+
+class OverNodes(eqx.Module):
+    """The nodes of a rule for N(0, 1), for targets with one linear predictor per observation."""
+
+    z: Float[Array, "chunks chunk"]
+    weights: Float[Array, "chunks chunk"]
+
+
+Expectation = OverDraws | OverNodes
+
+
 class Bound(eqx.Module):
-    """The fixed-draw bound of one family around one Laplace root."""
+    """The bound of one family around one Laplace root."""
 
     target: Target
     anchor: Float[Array, " dim"]
     root: Root
-    draws: Float[Array, "chunks chunk dim"]
-    weights: Float[Array, "chunks chunk"]
+    tilt: Tilt
+    over: Expectation
     family: Family
 
-    def points(self, params: Array, z: Float[Array, "chunk dim"]) -> Float[Array, "chunk dim"]:
-        m, phi = params[: self.anchor.size], params[self.anchor.size :]
-        whitened = jax.vmap(lambda one: m + self.family.apply(phi, one))(z)
-        return self.anchor + jax.vmap(self.root.apply)(whitened)
+    def parts(self, params: Float[Array, " free"]) -> tuple[Array, Array, Array]:
+        """`m, phi, tau`."""
+        dim, end = self.anchor.size, params.size - self.tilt.theta.size
+        return params[:dim], params[dim:end], params[end:]
 
-    def constant(self, params: Array) -> Float[Array, ""]:
-        """The entropy: everything but the mean log density."""
+    def theta(self, params: Float[Array, " free"]) -> Float[Array, " hyper"]:
+        return self.tilt.at(self.parts(params)[2])
+
+    def mean(self, params: Float[Array, " free"]) -> Float[Array, " dim"]:
+        m, _, tau = self.parts(params)
+        return self.anchor + self.root.apply(m) + self.tilt.drift @ tau
+
+    def entropy(self, params: Float[Array, " free"]) -> Float[Array, ""]:
         dim = self.anchor.size
-        phi = params[dim:]
-        return (
-            self.root.log_det
-            + self.family.log_det(phi, dim)
-            + 0.5 * dim * (1 + math.log(2 * math.pi))
+        log_det = self.root.log_det + self.family.log_det(self.parts(params)[1], dim)
+        return log_det + 0.5 * dim * (1 + math.log(2 * math.pi))
+
+    def _chunk(self, params: Array, z: Array, weights: Array) -> Float[Array, ""]:
+        """The chunk's share of `E log p~`."""
+        target, mean = self.target.at(self.theta(params)), self.mean(params)
+        phi = self.parts(params)[1]
+        steps = jax.vmap(lambda one: self.root.apply(self.family.apply(phi, one)))(z)
+        return weights @ jax.vmap(target)(mean + steps)
+
+    def _by_nodes(self, params: Array, over: OverNodes) -> Float[Array, ""]:
+        target = self.target.at(self.theta(params))
+        root = self.family.after(self.root.matrix, self.parts(params)[1])
+        return target.callable.expected(
+            self.mean(params), root, over.z, over.weights, *target.extra
         )
 
     def elbo(self, params: Float[Array, " free"]) -> Float[Array, ""]:
-        def chunk(z: Array, weights: Array) -> Array:
-            return weights @ jax.vmap(self.target)(self.points(params, z))
-
-        return self._summed(chunk) + self.constant(params)
+        if isinstance(self.over, OverNodes):
+            return self._by_nodes(params, self.over) + self.entropy(params)
+        return _summed(self.over, lambda *c: self._chunk(params, *c)) + self.entropy(params)
 
     def loss_and_grad(
         self, params: Float[Array, " free"]
     ) -> tuple[Float[Array, ""], Float[Array, " free"]]:
         """One pass. Differentiated chunk by chunk, so that one chunk's values live at a time."""
+        if isinstance(self.over, OverNodes):
+            return jax.value_and_grad(lambda p: -self.elbo(p))(params)
 
         def chunk(z: Array, weights: Array) -> tuple[Array, Array]:
-            def loss(p: Array) -> Array:
-                return -(weights @ jax.vmap(self.target)(self.points(p, z)))
+            return jax.value_and_grad(lambda p: -self._chunk(p, z, weights))(params)
 
-            return jax.value_and_grad(loss)(params)
-
-        rest = jax.value_and_grad(lambda p: -self.constant(p))(params)
-        return jax.tree.map(jnp.add, self._summed(chunk), rest)
+        rest = jax.value_and_grad(lambda p: -self.entropy(p))(params)
+        return jax.tree.map(jnp.add, _summed(self.over, chunk), rest)
 
     def loss_product(
         self, params: Float[Array, " free"], v: Float[Array, " free"]
@@ -72,50 +121,96 @@ class Bound(eqx.Module):
         return jax.jvp(lambda p: self.loss_and_grad(p)[1], (params,), (v,))[1]
 
     def root_gradient(
-        self, params: Float[Array, " free"], a: Float[Array, "dim dim"]
+        self, m: Float[Array, " dim"], a: Float[Array, "dim dim"], tau: Float[Array, " hyper"]
     ) -> Float[Array, "dim dim"]:
-        """The gradient with respect to a dense `A` at `a`: `mean_s h_s z_s^T + a^-T`, with
-        `h_s = R^T grad log p~` the whitened gradient."""
-        m = params[: self.anchor.size]
+        """The gradient with respect to a dense `A` at `a`: `E h z^T + a^-T`, with
+        `h = R^T grad log p~` the whitened gradient."""
+        target = self.target.at(self.tilt.at(tau))
+        mean = self.anchor + self.root.apply(m) + self.tilt.drift @ tau
+        if isinstance(self.over, OverNodes):
+            over, matrix = self.over, self.root.matrix
+            dense = jnp.diag(matrix) if matrix.ndim == 1 else matrix
+
+            def expected(change: Array) -> Array:
+                return target.callable.expected(
+                    mean, dense @ change, over.z, over.weights, *target.extra
+                )
+
+            return jax.grad(expected)(a) + jnp.linalg.inv(a).T
 
         def chunk(z: Array, weights: Array) -> Array:
-            def mean_log_density(whitened: Array) -> Array:
-                points = self.anchor + jax.vmap(self.root.apply)(whitened)
-                return weights @ jax.vmap(self.target)(points)
+            def mean_log_density(steps: Array) -> Array:
+                return weights @ jax.vmap(target)(mean + jax.vmap(self.root.apply)(steps))
 
-            return jax.grad(mean_log_density)(m + z @ a.T).T @ z
+            return jax.grad(mean_log_density)(z @ a.T).T @ z
 
-        return self._summed(chunk) + jnp.linalg.inv(a).T
+        return _summed(self.over, chunk) + jnp.linalg.inv(a).T
 
-    def _summed(self, chunk: Callable):
-        if self.draws.shape[0] == 1:
-            return chunk(self.draws[0], self.weights[0])
-        zero = jax.tree.map(
-            lambda leaf: jnp.zeros(leaf.shape, leaf.dtype),
-            jax.eval_shape(chunk, self.draws[0], self.weights[0]),
+
+def _summed(over: OverDraws, chunk: Callable):
+    if over.z.shape[0] == 1:
+        return chunk(over.z[0], over.weights[0])
+    zero = jax.tree.map(
+        lambda leaf: jnp.zeros(leaf.shape, leaf.dtype),
+        jax.eval_shape(chunk, over.z[0], over.weights[0]),
+    )
+
+    def add(total, batch):
+        return jax.tree.map(jnp.add, total, chunk(*batch)), None
+
+    return lax.scan(add, zero, (over.z, over.weights))[0]
+
+
+def expectation(
+    target: Target, points: Float[Array, "draws dim"] | Nodes, memory: int
+) -> Expectation:
+    """The rule, cut into chunks whose pass fits `memory` bytes."""
+    if isinstance(points, Nodes):
+        mean = jnp.zeros(target.structure.size, points.z.dtype)
+
+        def one(z: Array) -> Array:
+            return target.callable.expected(mean, mean, z[None, None], z[None, None], *target.extra)
+
+        n_chunks, size = _cut(points.z.size, bytes_of(jax.grad(one), points.z[0]), memory)
+        fill = n_chunks * size - points.z.size
+        z, weights = (
+            jnp.concatenate([part, jnp.zeros(fill, part.dtype)]).reshape(n_chunks, size)
+            for part in (points.z, points.weights)
         )
+        return OverNodes(z, weights)
+    n, dim = points.shape
+    n_chunks, size = _cut(n, bytes_of(jax.value_and_grad(target), points[0]), memory)
+    # The last chunk is filled up with draws that weigh nothing.
+    filled = jnp.concatenate([points, points[: n_chunks * size - n]])
+    weights = jnp.where(jnp.arange(n_chunks * size) < n, 1.0 / n, 0.0).astype(points.dtype)
+    return OverDraws(filled.reshape(n_chunks, size, dim), weights.reshape(n_chunks, size))
 
-        def add(total, batch):
-            return jax.tree.map(jnp.add, total, chunk(*batch)), None
 
-        return lax.scan(add, zero, (self.draws, self.weights))[0]
+def _cut(n: int, one: int, memory: int) -> tuple[int, int]:
+    """How many chunks, and the size of one."""
+    size = math.ceil(n / min(n, math.ceil(n * one / memory)))
+    return math.ceil(n / size), size
 
 
-def in_chunks(
-    target: Target, z: Float[Array, "draws dim"], memory: int
-) -> tuple[Float[Array, "chunks chunk dim"], Float[Array, "chunks chunk"]]:
-    """The draws cut so that one chunk's pass fits `memory` bytes, and their weights 1/S.
+def nodes_error(
+    target: Target,
+    mean: Float[Array, " dim"],
+    root: Float[Array, "dim dim"] | Float[Array, " dim"],
+    coarse: Nodes,
+    fine: Nodes,
+) -> Float[Array, ""]:
+    """The largest difference that finer nodes make to the expectation of one observation."""
+    model, extra = target.callable, target.extra
+    eta, sd = model.predictors(mean, root, *extra)
 
-    The last chunk is filled up with draws that weigh nothing.
-    """
-    n, dim = z.shape
-    one_pass = bytes_of(jax.value_and_grad(target), z[0])
-    n_chunks = min(n, math.ceil(n * one_pass / memory))
-    size = math.ceil(n / n_chunks)
-    n_chunks = math.ceil(n / size)
-    filled = jnp.concatenate([z, z[: n_chunks * size - n]])
-    weights = jnp.where(jnp.arange(n_chunks * size) < n, 1.0 / n, 0.0).astype(z.dtype)
-    return filled.reshape(n_chunks, size, dim), weights.reshape(n_chunks, size)
+    def expected(rule: Nodes) -> Array:
+        def add(total: Array, node: tuple[Array, Array]) -> tuple[Array, None]:
+            z, weight = node
+            return total + weight * model.likelihoods(eta + sd * z, *extra), None
+
+        return lax.scan(add, jnp.zeros_like(eta), (rule.z, rule.weights))[0]
+
+    return jnp.abs(expected(coarse) - expected(fine)).max()
 
 
 def log_densities(

@@ -16,13 +16,16 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, PyTree
 
 from . import _families
-from ._elbo import Bound, in_chunks, log_densities
+from ._draws import Nodes
+from ._elbo import Bound, Expectation, Tilt, expectation, log_densities, nodes_error
 from ._errors import Code
+from ._evidence import Tuned, tuned_laplace
 from ._families import Family, Matrix
-from ._laplace import Laplace, laplace
+from ._laplace import Laplace, Root
 from ._optimise import Minimum, bfgs, lbfgs, scaled_conjugate_gradients
 from ._target import Target
 
+Points = Float[Array, "draws dim"] | Nodes
 OPTIMISERS = ("bfgs", "lbfgs", "scg")
 # A dense inverse Hessian of more numbers than this squared is not worth its memory.
 MOST_DENSE = 2000
@@ -34,6 +37,9 @@ class Adapted(eqx.Module):
     params: Float[Array, " free"]
     mean: Float[Array, " dim"]
     root: Matrix
+    tilt: Tilt
+    theta: Float[Array, " hyper"]
+    theta_gradient: Float[Array, " hyper"]  # of the bound
     # the fields of AdaptedNumbers in one array: fetched at once
     numbers: Float[Array, " 6"]
 
@@ -59,7 +65,8 @@ class AdaptedNumbers(NamedTuple):
 def climb(
     target: Target,
     start: Laplace,
-    z: Float[Array, "draws dim"],
+    tuned: Tuned,
+    points: Points,
     family: Family,
     optimiser: str,
     tol: float,
@@ -71,27 +78,49 @@ def climb(
     A family contains its poorer one exactly on the same draws and no search ever goes down, so a
     richer family never ends below a poorer one.
     """
-    chunks = in_chunks(target, z, memory)
-    dim = z.shape[1]
-    m, a = jnp.zeros(dim, z.dtype), jnp.eye(dim, dtype=z.dtype)
+    over, root = expectation(target, points, memory), family.root(start)
+    tilt = tilted(target, start, tuned, root, over)
+    dim, dtype = start.mode.size, start.mode.dtype
+    m, a, tau = jnp.zeros(dim, dtype), jnp.eye(dim, dtype=dtype), jnp.zeros_like(tilt.theta)
     n_passes, n_values, n_products = jnp.zeros((3,), int)
-    root, bound, found = family.root(start), None, None
+    bound, found = None, None
     for rung in ladder(family):
-        bound = Bound(target, start.mode, root, *chunks, rung)
-        params, tried = _best_start(bound, rung, start, m, a, found)
+        bound = Bound(target, start.mode, root, tilt, over, rung)
+        params, tried = _best_start(bound, rung, start, m, a, tau, found)
         found = minimise(bound, params, optimiser, tol, max_steps)
         n_passes = n_passes + found.n_passes + rung.start_is_stationary
         n_values, n_products = n_values + tried, n_products + found.n_products
-        m, a = found.point[:dim], rung.after(jnp.eye(dim, dtype=z.dtype), found.point[dim:])
+        m, phi, tau = bound.parts(found.point)
+        a = rung.after(jnp.eye(dim, dtype=dtype), phi)
     assert bound is not None
     assert found is not None
     return _gaussian(bound, found, n_passes, n_values, n_products)
 
 
+def tilted(target: Target, start: Laplace, tuned: Tuned, root: Root, over: Expectation) -> Tilt:
+    """Coordinates for the hyperparameters in which the bound curves by one at the start.
+
+    No unit of them is more than one of the user's own.
+    """
+    n = tuned.theta.size
+    tilt = Tilt(tuned.theta, jnp.eye(n, dtype=tuned.theta.dtype), tuned.drift)
+    if n == 0:
+        return tilt
+    bound = Bound(target, start.mode, root, tilt, over, _families.MeanOnly())
+    here = jnp.zeros(start.mode.size + n, start.mode.dtype)
+    units = jnp.eye(n, here.size, start.mode.size, dtype=here.dtype)
+    block = lax.map(lambda v: bound.loss_product(here, v)[-n:], units)
+    block = jnp.where(jnp.isfinite(block).all(), block, jnp.eye(n, dtype=here.dtype))
+    values, vectors = jnp.linalg.eigh(0.5 * (block + block.T))
+    scale = vectors / jnp.sqrt(jnp.maximum(jnp.abs(values), 1.0))
+    return Tilt(tuned.theta, scale, tuned.drift @ scale)
+
+
 def resume(
     target: Target,
     start: Laplace,
-    z: Float[Array, "draws dim"],
+    tilt: Tilt,
+    points: Points,
     family: Family,
     params: Float[Array, " free"],
     optimiser: str,
@@ -100,7 +129,8 @@ def resume(
     memory: int,
 ) -> Adapted:
     """From parameters of the same family: more draws, or a warm start."""
-    bound = Bound(target, start.mode, family.root(start), *in_chunks(target, z, memory), family)
+    over = expectation(target, points, memory)
+    bound = Bound(target, start.mode, family.root(start), tilt, over, family)
     found = minimise(bound, params, optimiser, tol, max_steps)
     return _gaussian(bound, found, found.n_passes, jnp.array(0), found.n_products)
 
@@ -122,18 +152,24 @@ def nearest(
 def warm_start(
     target: Target,
     start: Laplace,
-    z: Float[Array, "draws dim"],
+    tuned: Tuned,
+    points: Points,
     family: Family,
     mean: Float[Array, " dim"],
     root: Matrix,
     memory: int,
-) -> tuple[Float[Array, " free"], Bool[Array, ""]]:
+) -> tuple[Tilt, Float[Array, " free"], Bool[Array, ""]]:
     """The parameters nearest to an earlier Gaussian, and whether they are a better start than the
     Laplace Gaussian: with other data they may be far worse."""
-    params = nearest(start, family, mean, root)
-    bound = Bound(target, start.mode, family.root(start), *in_chunks(target, z, memory), family)
-    laplace_params = nearest(start, family, start.mode, start.root.matrix)
-    return params, bound.elbo(params) > bound.elbo(laplace_params)
+    over, around = expectation(target, points, memory), family.root(start)
+    tilt = tilted(target, start, tuned, around, over)
+    bound = Bound(target, start.mode, around, tilt, over, family)
+    still = jnp.zeros_like(tilt.theta)
+    params, of_laplace = (
+        jnp.concatenate([nearest(start, family, *gaussian), still])
+        for gaussian in ((mean, root), (start.mode, start.root.matrix))
+    )
+    return tilt, params, bound.elbo(params) > bound.elbo(of_laplace)
 
 
 def ladder(family: Family) -> list[Family]:
@@ -156,7 +192,13 @@ def minimise(
 
 
 def _best_start(
-    bound: Bound, family: Family, start: Laplace, m: Array, a: Array, poorer: Minimum | None
+    bound: Bound,
+    family: Family,
+    start: Laplace,
+    m: Array,
+    a: Array,
+    tau: Array,
+    poorer: Minimum | None,
 ) -> tuple[Array, Array]:
     """The candidate with the highest bound, and how many were evaluated.
 
@@ -164,9 +206,9 @@ def _best_start(
     leave it, or where the Gaussian falls far short of its own evidence: for a Gaussian target the
     two are equal, for a Laplace covariance far too wide they are not.
     """
-    gradient = bound.root_gradient(m, a) if family.start_is_stationary else jnp.zeros_like(a)
+    gradient = bound.root_gradient(m, a, tau) if family.start_is_stationary else jnp.zeros_like(a)
     phis = family.starts(bound.root, a, gradient)
-    first = jnp.concatenate([m, phis[0]])
+    first = jnp.concatenate([m, phis[0], tau])
     if phis.shape[0] == 1:
         return first, jnp.array(0)
     # A poorer search that went nowhere finite has nothing to hand on: its mean is the mode then.
@@ -175,6 +217,7 @@ def _best_start(
         [
             jnp.repeat(means, phis.shape[0], axis=0),
             jnp.tile(phis, (means.shape[0], 1)),
+            jnp.tile(tau, (means.shape[0] * phis.shape[0], 1)),
         ],
         axis=1,
     )
@@ -195,34 +238,33 @@ def _best_start(
 def _gaussian(
     bound: Bound, found: Minimum, n_passes: Array, n_values: Array, n_products: Array
 ) -> Adapted:
-    dim = bound.anchor.size
-    m, phi = found.point[:dim], found.point[dim:]
     numbers = (
         -found.value, jnp.abs(found.gradient).max(), n_passes, n_values, n_products, found.code
     )  # fmt: skip
+    _, phi, _ = bound.parts(found.point)
+    in_tau = -bound.parts(found.gradient)[2]
     return Adapted(
         params=found.point,
-        mean=bound.anchor + bound.root.apply(m),
+        mean=bound.mean(found.point),
         root=bound.family.after(bound.root.matrix, phi),
+        tilt=bound.tilt,
+        theta=bound.theta(found.point),
+        theta_gradient=jnp.linalg.solve(bound.tilt.scale.T, in_tau) if in_tau.size else in_tau,
         numbers=jnp.stack([jnp.asarray(number, found.value.dtype) for number in numbers]),
     )
 
 
 # --- compiled: one problem --------------------------------------------------------------------
 
-MODE_SEARCH = ("on_indefinite", "memory")
+MODE_SEARCH = ("on_indefinite", "memory", "hyper_steps")
 BOUND_SEARCH = ("optimiser", "tol", "max_steps", "memory")
 
 
 def _laplace_and_numbers(
-    target: Target,
-    start: Float[Array, " dim"],
-    on_indefinite: str,
-    memory: int,
-    patient: bool = True,
-) -> tuple[Laplace, Float[Array, " 5"]]:
-    found = laplace(target, start, on_indefinite, memory=memory, patient=patient)
-    return found, found.numbers()
+    target: Target, start: Float[Array, " dim"], **options: Any
+) -> tuple[Laplace, Tuned, Float[Array, " 5"]]:
+    found, tuned = tuned_laplace(target, start, **options)
+    return found, tuned, found.numbers()
 
 
 laplace_one = jax.jit(_laplace_and_numbers, static_argnames=MODE_SEARCH)
@@ -230,9 +272,10 @@ climb_one = jax.jit(climb, static_argnames=BOUND_SEARCH)
 resume_one = jax.jit(resume, static_argnames=BOUND_SEARCH)
 warm_one = jax.jit(warm_start, static_argnames="memory")
 log_densities_one = jax.jit(log_densities, static_argnames="memory")
+nodes_error_one = jax.jit(nodes_error)
 
 
-# --- compiled: a batch of problems, whose data have a leading axis ----------------------------
+# --- compiled: a batch of problems, whose data and hyperparameters have a leading axis --------
 #
 # `how` is "vmap", everything at once, for an accelerator; or "map", one after the other in one
 # compiled loop, which a CPU does faster and with less memory.
@@ -241,37 +284,36 @@ log_densities_one = jax.jit(log_densities, static_argnames="memory")
 @functools.partial(jax.jit, static_argnames=(*MODE_SEARCH, "how"))
 def laplace_batch(
     target: Target, starts: Float[Array, "batch dim"], how: str, **options: Any
-) -> tuple[Laplace, Float[Array, "batch 5"]]:
+) -> tuple[Laplace, Tuned, Float[Array, "batch 5"]]:
     # Under vmap both sides of every branch run, so rescue operations are left to a second try.
     patient = how == "map"
     return _batched(
-        lambda data, start: _laplace_and_numbers(
-            dataclasses.replace(target, data=data), start, patient=patient, **options
-        ),
-        how,
-    )(target.data, starts)
+        target, how, lambda its, start: _laplace_and_numbers(its, start, patient=patient, **options)
+    )(starts)
 
 
 @functools.partial(jax.jit, static_argnames=(*BOUND_SEARCH, "how"))
 def climb_batch(
     target: Target,
     start: Laplace,
-    z: Float[Array, "draws dim"],
+    tuned: Tuned,
+    points: Points,
     family: Family,
     how: str,
     **options: Any,
 ) -> Adapted:
     return _batched(
-        lambda data, one: climb(dataclasses.replace(target, data=data), one, z, family, **options),
+        target,
         how,
-    )(target.data, start)
+        lambda its, mine, its_hyper: climb(its, mine, its_hyper, points, family, **options),
+    )(start, tuned)
 
 
 @functools.partial(jax.jit, static_argnames=(*BOUND_SEARCH, "how"))
 def resume_batch(
     target: Target,
     start: Laplace,
-    z: Float[Array, "draws dim"],
+    points: Points,
     family: Family,
     adapted: Adapted,
     active: Bool[Array, " batch"],
@@ -280,13 +322,14 @@ def resume_batch(
 ) -> Adapted:
     """Goes on with the `active` problems; the others stay as they are."""
 
-    def one(data: PyTree, found: Laplace, old: Adapted, go_on: Array) -> Adapted:
-        its = dataclasses.replace(target, data=data)
+    def one(its: Target, found: Laplace, old: Adapted, go_on: Array) -> Adapted:
         return lax.cond(
-            go_on, lambda: resume(its, found, z, family, old.params, **options), lambda: old
+            go_on,
+            lambda: resume(its, found, old.tilt, points, family, old.params, **options),
+            lambda: old,
         )
 
-    return _batched(one, how)(target.data, start, adapted, active)
+    return _batched(target, how, one)(start, adapted, active)
 
 
 @functools.partial(jax.jit, static_argnames=("memory", "how"))
@@ -300,15 +343,34 @@ def log_densities_batch(
 ) -> Float[Array, "batch draws"]:
     """At the same draws for all problems, or at draws for each."""
 
-    def one(data: PyTree, m: Array, r: Array, *its: Array) -> Array:
-        at = its[0] if its else z
-        return log_densities(dataclasses.replace(target, data=data), m, r, at, memory)
+    def one(its: Target, m: Array, r: Array, *its_z: Array) -> Array:
+        return log_densities(its, m, r, its_z[0] if its_z else z, memory)
 
     each = (z,) if z.ndim == 3 else ()
-    return _batched(one, how)(target.data, mean, root, *each)
+    return _batched(target, how, one)(mean, root, *each)
 
 
-def _batched(function: Callable, how: str) -> Callable:
+@functools.partial(jax.jit, static_argnames="how")
+def nodes_error_batch(
+    target: Target,
+    mean: Float[Array, "batch dim"],
+    root: Float[Array, "batch ..."],
+    coarse: Nodes,
+    fine: Nodes,
+    how: str,
+) -> Float[Array, " batch"]:
+    one = functools.partial(nodes_error, coarse=coarse, fine=fine)
+    return _batched(target, how, one)(mean, root)
+
+
+def _batched(target: Target, how: str, function: Callable) -> Callable:
+    """`function(target_i, *arguments_i)` for every problem i."""
+
+    def one(data: PyTree, theta: Array, *arguments: Any) -> Any:
+        return function(dataclasses.replace(target, data=data, theta=theta), *arguments)
+
     if how == "vmap":
-        return jax.vmap(function)
-    return lambda *arguments: lax.map(lambda one: function(*one), arguments)
+        return lambda *arguments: jax.vmap(one)(target.data, target.theta, *arguments)
+    return lambda *arguments: lax.map(
+        lambda each: one(*each), (target.data, target.theta, *arguments)
+    )

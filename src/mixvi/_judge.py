@@ -5,6 +5,7 @@ The arrays come from compiled code for one problem or a batch; what is made of t
 
 import dataclasses
 import math
+from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -12,7 +13,7 @@ from jaxtyping import Float
 from scipy import stats
 
 from ._diagnostics import UNKNOWN, Elsewhere, OtherMode, diagnose, moments, psis, wider_by
-from ._draws import FRESH, PROBES, WIDER, generator
+from ._draws import FRESH, PROBES, WIDER, Quadrature, generator
 from ._laplace import LaplaceNumbers
 from ._options import Options
 from ._posterior import Judged, log_normal
@@ -20,6 +21,8 @@ from ._posterior import Judged, log_normal
 # Draws are doubled while the bound on fresh draws is lower by more than this (in nats) and by
 # more than its noise.
 GAP = 0.01
+# Largest error of quadrature for one observation, and the most nodes.
+NODES_TOL, MOST_NODES = 1e-5, 1024
 N_PROBES, MOST_CLIMBS, MOST_PROBED = 128, 4, 100
 FRACTIONS = np.arange(1, 9) / 8
 
@@ -83,6 +86,27 @@ def wants_more_draws(elbo_fixed: float, n_fixed: int, seen: Judged) -> bool:
     elbo = seen.diagnosis.elbo
     noise = elbo.se * math.sqrt(1 + len(seen.log_p) / n_fixed)
     return math.isfinite(elbo.value) and abs(elbo_fixed - elbo.value) > max(GAP, 2 * noise)
+
+
+def enough_nodes(rule: Quadrature, error: Callable[[Quadrature], float]) -> Quadrature | None:
+    """The next rule that is exact enough, or None."""
+    while rule.n < MOST_NODES:
+        rule = rule.doubled()
+        if error(rule) <= NODES_TOL:
+            return rule
+    return None
+
+
+def nodes_note(error: float) -> str:
+    """For a number of nodes that the user chose: what it is worth."""
+    return "" if error <= NODES_TOL else f" Quadrature is off by {error:.0e} per observation."
+
+
+def back_to_draws(error: float) -> str:
+    return (
+        f" Draws were used: quadrature with {MOST_NODES} nodes does not settle (off by {error:.0e} "
+        "per observation)."
+    )
 
 
 # --- far probes: other modes, heavy tails -----------------------------------------------------

@@ -18,15 +18,16 @@ from jaxtyping import PyTree
 
 from . import _engine, _judge
 from ._diagnostics import Elsewhere
-from ._draws import FIXED, Draws
-from ._engine import AdaptedNumbers
+from ._draws import Draws, Quadrature
+from ._engine import Adapted, AdaptedNumbers
 from ._errors import Code, InputError
+from ._evidence import Tuned
 from ._families import Family
 from ._fit import MOST_DOUBLINGS, solve
 from ._judge import Mode
 from ._laplace import Laplace, LaplaceNumbers
 from ._options import Options, checked, one_of
-from ._outcome import Outcome, failure, finish
+from ._outcome import Outcome, Rule, failure, finish
 from ._posterior import Judged
 from ._posteriors import Posteriors
 from ._target import Target, cast_leaves, flatten, precision_scope, prepare
@@ -40,17 +41,20 @@ def fit_many(
     init: PyTree,
     family: str | Family = "eig",
     data: PyTree = None,
+    hyper: PyTree = None,
     *,
-    draws: int | Draws | None = None,
+    draws: int | Draws | Quadrature | None = None,
     optimiser: str = "bfgs",
     key: Any = 0,
     init_batched: bool = False,
+    hyper_batched: bool = False,
     strategy: str = "auto",
     progress: bool | None = None,
     tol: float = 1e-5,
     max_steps: int = 1000,
     diagnostics: bool | int = True,
     on_indefinite: str = "raise",
+    hyper_steps: int = 200,
     memory: int | str | None = None,
     dtype: str = "float64",
 ) -> Posteriors:
@@ -60,6 +64,7 @@ def fit_many(
 
     - `data`: a pytree whose leaves have the problems on their first axis.
     - `init`: one start for all; with `init_batched=True` one for each, on the first axis.
+    - `hyper`: likewise, with `hyper_batched=True`; every problem learns its own.
     - `strategy`: "vmap" runs a batch at once, "map" one problem after the other in compiled loops
       on all cores, "loop" one call of `fit` after the other. "auto": "vmap" on an accelerator,
       "map" on a CPU.
@@ -86,9 +91,12 @@ def fit_many(
         on_indefinite=on_indefinite,
         memory=memory,
         dtype=dtype,
+        hyper_steps=hyper_steps,
     )
-    target, starts = _prepare_batch(log_density, init, data, init_batched, options.dtype)
-    fixed = options.in_dimension(target.structure.size)
+    target, starts = _prepare_batch(
+        log_density, init, data, hyper, init_batched, hyper_batched, options.dtype
+    )
+    fixed = options.rule_for(_problem(target, 0))
     if strategy == "auto":
         strategy = "map" if jax.default_backend() == "cpu" else "vmap"
     with _Progress(len(starts), progress) as report:
@@ -103,41 +111,53 @@ def fit_many(
 
 
 def _prepare_batch(
-    log_density: Callable, init: PyTree, data: PyTree, init_batched: bool, dtype: np.dtype
+    log_density: Callable,
+    init: PyTree,
+    data: PyTree,
+    hyper: PyTree,
+    init_batched: bool,
+    hyper_batched: bool,
+    dtype: np.dtype,
 ) -> tuple[Target, np.ndarray]:
     """The target with all data, on the host so that problems are cheap to take, and the starts."""
     with precision_scope(dtype):
         data = jtu.tree_map(np.asarray, cast_leaves(data, dtype, "data"))
-    lengths = {np.shape(leaf)[0] if np.ndim(leaf) else None for leaf in jtu.tree_leaves(data)}
-    if init_batched:
-        lengths |= {np.shape(leaf)[0] if np.ndim(leaf) else None for leaf in jtu.tree_leaves(init)}
+    batched = (data, init if init_batched else None, hyper if hyper_batched else None)
+    lengths = {np.shape(leaf)[0] if np.ndim(leaf) else None for leaf in jtu.tree_leaves(batched)}
     if not lengths:
         raise InputError("fit_many: give data= with the problems on the first axis of every leaf.")
     if len(lengths) > 1 or None in lengths or 0 in lengths:
-        shapes = jtu.tree_map(np.shape, (data, init) if init_batched else data)
         raise InputError(
-            "fit_many: every leaf of data (and of a batched init) must have the same number of "
-            f"problems, at least one, on its first axis; the shapes are {shapes}."
+            "fit_many: every leaf of data (and of a batched init or hyper) must have the same "
+            "number of problems, at least one, on its first axis; the shapes are "
+            f"{jtu.tree_map(np.shape, batched if init_batched or hyper_batched else data)}."
         )
     n = int(lengths.pop() or 0)
-    first = jtu.tree_map(lambda leaf: np.asarray(leaf)[0], init) if init_batched else init
-    target, start = prepare(log_density, first, jtu.tree_map(lambda leaf: leaf[0], data), dtype)
-    target = dataclasses.replace(target, data=data)
-    if not init_batched:
-        return target, np.repeat(start[None], n, axis=0)
-    each = [flatten(jtu.tree_map(lambda leaf: np.asarray(leaf)[i], init), dtype) for i in range(n)]  # noqa: B023
-    return target, np.stack([start for _, start in each])
+
+    def taken(tree: PyTree, i: int) -> PyTree:
+        return jtu.tree_map(lambda leaf: np.asarray(leaf)[i], tree)
+
+    first = taken(init, 0) if init_batched else init
+    its_hyper = taken(hyper, 0) if hyper_batched else hyper
+    target, start = prepare(log_density, first, taken(data, 0), dtype, its_hyper)
+    starts, thetas = np.repeat(start[None], n, axis=0), np.repeat(target.theta[None], n, axis=0)
+    if init_batched:
+        starts = np.stack([flatten(taken(init, i), dtype)[1] for i in range(n)])
+    if hyper_batched:
+        thetas = np.stack([flatten(taken(hyper, i), dtype, "hyper")[1] for i in range(n)])
+    return dataclasses.replace(target, data=data, theta=thetas), starts
 
 
 def _problem(target: Target, index: int | np.ndarray) -> Target:
-    return dataclasses.replace(target, data=jtu.tree_map(lambda leaf: leaf[index], target.data))
+    data = jtu.tree_map(lambda leaf: leaf[index], target.data)
+    return dataclasses.replace(target, data=data, theta=target.theta[index])
 
 
 def _in_blocks(
     target: Target,
     starts: np.ndarray,
     options: Options,
-    fixed: Draws | None,
+    fixed: Rule | None,
     how: str,
     report: Callable[[int], None],
 ) -> list[Outcome]:
@@ -167,91 +187,148 @@ def _in_blocks(
 
 
 def _solve_block(
-    target: Target, starts: np.ndarray, options: Options, fixed: Draws | None, how: str
+    target: Target, starts: np.ndarray, options: Options, fixed: Rule | None, how: str
 ) -> list[Outcome]:
     """`solve` for a batch: the same steps in the same order, on stacked arrays."""
-    n = len(starts)
+    n, begin = len(starts), target.theta
     with precision_scope(options.dtype):
         target = dataclasses.replace(target, data=jax.device_put(target.data))
-        found, numbers = _engine.laplace_batch(target, starts, how=how, **options.mode_search)
+        found, tuned, numbers = _engine.laplace_batch(
+            target, starts, how=how, **options.mode_search
+        )
+        target = target.at(tuned.theta)
         laplace_numbers = [LaplaceNumbers.fetched(row) for row in np.asarray(numbers)]
         ok = np.array([one.code is Code.OK for one in laplace_numbers])
-        adapted = None
+        adapted, again = None, ~ok
         seen: list[Judged | None] = [None] * n
         fixed_of = [fixed] * n
         if options.family is not None and fixed is not None:
-            adapted, fixed_of, seen = _adapt_block(
-                target, found, ok, options, options.family, fixed, how
+            adapted, fixed_of, seen, unsolved = _adapt_block(
+                target, found, tuned, ok, options, options.family, fixed, how
             )
+            again = again | unsolved
         elsewhere = [Elsewhere()] * n
         if options.diagnostics:
-            mean, root = found.mode, found.root.matrix
+            fitted, mean, root = target, found.mode, found.root.matrix
             if adapted is not None:
-                mean, root = adapted.mean, adapted.root
+                fitted, mean, root = target.at(adapted.theta), adapted.mean, adapted.root
             unseen = ok & [one is None for one in seen]
             if unseen.any():
-                judged = _judge_block(target, mean, root, unseen, options, how)
+                judged = _judge_block(fitted, mean, root, unseen, options, how)
                 seen = [old or new for old, new in zip(seen, judged, strict=True)]
-            seen = _look_wider_block(target, mean, root, seen, options, how)
+            seen = _look_wider_block(fitted, mean, root, seen, options, how)
             elsewhere = _look_around_block(
                 target, found, laplace_numbers, mean, root, seen, options, how
             )
-        found, adapted, data = jax.device_get((found, adapted, target.data))
-    target = dataclasses.replace(target, data=data)
+        found, tuned, adapted, data = jax.device_get((found, tuned, adapted, target.data))
+    target = dataclasses.replace(target, data=data, theta=tuned.theta)
     outcomes = []
     for i in range(n):
-        its = jtu.tree_map(lambda leaf: leaf[i], (found, adapted))  # noqa: B023
-        if ok[i]:
-            problem = _problem(target, i)
+        its = jtu.tree_map(lambda leaf: leaf[i], (found, tuned, adapted))  # noqa: B023
+        problem = _problem(target, i)
+        if not again[i]:
             outcomes.append(
                 finish(
                     problem,
                     options,
                     its[0],
-                    laplace_numbers[i],
                     its[1],
+                    laplace_numbers[i],
+                    its[2],
                     fixed_of[i],
                     seen[i],
                     elsewhere[i],
                 )
             )
-        elif how == "vmap":
-            # The batch leaves rescue operations out: one that failed is tried alone.
-            outcomes.append(solve(_problem(target, i), starts[i], options, fixed))
+        elif how == "vmap" or ok[i]:
+            # The batch leaves rescue operations out: what they would have saved is tried alone.
+            alone = problem.at(begin[i])
+            outcomes.append(solve(alone, starts[i], options, fixed))
         else:
-            outcomes.append(
-                failure(_problem(target, i), starts[i], options, its[0], laplace_numbers[i])
-            )
+            outcomes.append(failure(problem, starts[i], options, its[0], laplace_numbers[i]))
     return outcomes
 
 
 def _adapt_block(
     target: Target,
     found: Laplace,
+    tuned: Tuned,
     ok: np.ndarray,
+    options: Options,
+    family: Family,
+    fixed: Rule,
+    how: str,
+) -> tuple[Any, list[Rule], list[Judged | None], np.ndarray]:
+    """`_fit._adapt` for a batch; while there are more draws or nodes for some, the others wait.
+    The last array says which problems want to be solved alone."""
+    n, dim = len(ok), target.structure.size
+    points = options.points(fixed, dim)
+    adapted = _engine.climb_batch(
+        target, found, tuned, points, family, how=how, **options.bound_search
+    )
+    active = ok & (options.draws is None)
+    if isinstance(fixed, Quadrature):
+        return _enough_nodes_block(target, found, adapted, active, options, family, fixed, how)
+    enough = _enough_draws_block(target, found, adapted, active, options, family, fixed, how)
+    return *enough, np.zeros(n, bool)
+
+
+def _enough_nodes_block(
+    target: Target,
+    found: Laplace,
+    adapted: Adapted,
+    active: np.ndarray,
+    options: Options,
+    family: Family,
+    fixed: Quadrature,
+    how: str,
+) -> tuple[Adapted, list[Rule], list[Judged | None], np.ndarray]:
+    """`_fit._enough_nodes` for a batch; what returns to draws is solved alone."""
+    n = len(active)
+    fixed_of: list[Rule] = [fixed] * n
+    while True:
+        rules = (one.make(options.dtype) for one in (fixed, fixed.doubled()))
+        fitted = target.at(adapted.theta)
+        errors = _engine.nodes_error_batch(fitted, adapted.mean, adapted.root, *rules, how=how)
+        active = active & ~(np.asarray(errors) <= _judge.NODES_TOL)
+        if not active.any() or fixed.n >= _judge.MOST_NODES:
+            return adapted, fixed_of, [None] * n, active
+        fixed = fixed.doubled()
+        adapted = _engine.resume_batch(
+            target,
+            found,
+            options.points(fixed, target.structure.size),
+            family,
+            adapted,
+            active,
+            how=how,
+            **options.bound_search,
+        )
+        for i in np.flatnonzero(active):
+            fixed_of[i] = fixed
+
+
+def _enough_draws_block(
+    target: Target,
+    found: Laplace,
+    adapted: Adapted,
+    active: np.ndarray,
     options: Options,
     family: Family,
     fixed: Draws,
     how: str,
-) -> tuple[Any, list[Draws], list[Judged | None]]:
-    """`_fit._adapt` for a batch; while draws are doubled, problems that have enough wait."""
-    n, dim = len(ok), target.structure.size
-
-    def draws_of(which: Draws) -> np.ndarray:
-        return which.make(options.key, dim, FIXED).astype(options.dtype, copy=False)
-
-    adapted = _engine.climb_batch(
-        target, found, draws_of(fixed), family, how=how, **options.bound_search
-    )
-    fixed_of: list[Draws] = [fixed] * n
+) -> tuple[Adapted, list[Rule], list[Judged | None]]:
+    """`_fit._enough_draws` for a batch."""
+    n, dim = len(active), target.structure.size
+    fixed_of: list[Rule] = [fixed] * n
     seen: list[Judged | None] = [None] * n
-    active = ok & (options.draws is None)
     for _ in range(MOST_DOUBLINGS):
         numbers = [AdaptedNumbers.fetched(row) for row in np.asarray(adapted.numbers)]
         active &= [one.code is Code.OK for one in numbers]
         if not active.any():
             break
-        judged = _judge_block(target, adapted.mean, adapted.root, active, options, how)
+        fitted = target.at(adapted.theta)
+        judged = _judge_block(fitted, adapted.mean, adapted.root, active, options, how)
         for i in np.flatnonzero(active):
             seen[i] = its = judged[i]
             active[i] = its is not None and _judge.wants_more_draws(numbers[i].elbo, fixed.n, its)
@@ -259,7 +336,14 @@ def _adapt_block(
             break
         fixed = fixed.doubled()
         again = _engine.resume_batch(
-            target, found, draws_of(fixed), family, adapted, active, how=how, **options.bound_search
+            target,
+            found,
+            options.points(fixed, dim),
+            family,
+            adapted,
+            active,
+            how=how,
+            **options.bound_search,
         )
         codes = np.asarray(again.numbers)[:, -1].astype(int)
         active &= codes != Code.NON_FINITE_DRAWS
@@ -330,6 +414,10 @@ def _look_around_block(
         _judge.worth_climbing(one, row[: len(one) * len(_judge.FRACTIONS)], its_numbers)
         for one, row, its_numbers in zip(far, along, numbers, strict=True)
     ]
+
+    def evidence(one: Judged, its_numbers: LaplaceNumbers) -> float:
+        return one.diagnosis.elbo.value if target.theta.size == 0 else its_numbers.log_evidence
+
     mode, matrix = np.asarray(found.mode), np.asarray(found.root.matrix)
     modes = [
         [Mode(mode[i], matrix[i], numbers[i].log_evidence)] if len(far[i]) else [] for i in range(n)
@@ -339,20 +427,18 @@ def _look_around_block(
         going = [i for i in range(n) if k < len(climbs[i])]
         for i in going:
             starts[i] += matrix[i] @ climbs[i][k]
-        other, rows = _engine.laplace_batch(
-            target, starts, how=how, on_indefinite="raise", memory=options.memory
-        )
+        other, _, rows = _engine.laplace_batch(target, starts, how=how, **options.other_modes)
         place, its_root, rows = (np.asarray(part) for part in (other.mode, other.root.matrix, rows))
         for i in going:
             its_numbers = LaplaceNumbers.fetched(rows[i])
             if its_numbers.code is Code.OK:
                 modes[i].append(Mode(place[i], its_root[i], its_numbers.log_evidence))
     return [
-        _judge.elsewhere(z, row, its_modes, one.diagnosis.elbo.value, m, r)
+        _judge.elsewhere(z, row, its_modes, evidence(one, its_numbers), m, r)
         if its_modes and one is not None
         else Elsewhere()
-        for row, its_modes, one, m, r in zip(
-            seen, modes, judged, np.asarray(mean), np.asarray(root), strict=True
+        for row, its_modes, one, its_numbers, m, r in zip(
+            seen, modes, judged, numbers, np.asarray(mean), np.asarray(root), strict=True
         )
     ]
 

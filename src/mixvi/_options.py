@@ -7,14 +7,15 @@ from typing import Any
 import jax
 import numpy as np
 
-from ._draws import Draws, Matched, default_draws, key_words
+from ._draws import FIXED, Draws, Matched, Quadrature, default_draws, key_words
 from ._engine import OPTIMISERS
 from ._errors import InputError
 from ._families import Family, named
 from ._laplace import POLICIES
-from ._target import FLOAT_TYPES
+from ._target import FLOAT_TYPES, Target
 
 N_FRESH = 1000
+FEWEST_NODES = 32
 
 
 @dataclasses.dataclass(frozen=True)
@@ -22,7 +23,7 @@ class Options:
     """Checked once, shared by one fit or many."""
 
     family: Family | None
-    draws: Draws | None
+    draws: Draws | Quadrature | None
     optimiser: str
     key: Any
     tol: float
@@ -31,6 +32,7 @@ class Options:
     on_indefinite: str
     memory: int
     dtype: np.dtype
+    hyper_steps: int
 
     @property
     def family_name(self) -> str:
@@ -43,24 +45,52 @@ class Options:
 
     @property
     def mode_search(self) -> dict[str, Any]:
-        return {"on_indefinite": self.on_indefinite, "memory": self.memory}
+        names = ("on_indefinite", "memory", "hyper_steps")
+        return {name: getattr(self, name) for name in names}
+
+    @property
+    def other_modes(self) -> dict[str, Any]:
+        """Of further mode searches: nothing is repaired and hyperparameters stay."""
+        return self.mode_search | {"on_indefinite": "raise", "hyper_steps": 0}
 
     @property
     def bound_search(self) -> dict[str, Any]:
         names = ("optimiser", "tol", "max_steps", "memory")
         return {name: getattr(self, name) for name in names}
 
-    def in_dimension(self, dim: int) -> Draws | None:
-        """The draws for a problem of this size, refused with a reason where they cannot work."""
+    def rule_for(self, target: Target) -> Draws | Quadrature | None:
+        """How expectations are taken for this problem: quadrature where it applies, otherwise
+        draws; refused with a reason where it cannot work."""
+        dim = target.structure.size
         if self.family is None:
             return None
-        root = self.family.updates_root
-        draws = self.draws or default_draws(dim, root, self.memory)
-        if (reason := draws.refusal(dim, root)) is not None:
-            raise InputError(reason)
         if (reason := self.family.refusal(dim)) is not None:
             raise InputError(reason)
+        if self.draws is None and target.is_linear:
+            return Quadrature(FEWEST_NODES)
+        if isinstance(self.draws, Quadrature):
+            if not target.is_linear:
+                raise InputError(
+                    "quadrature needs one linear predictor per observation: write the log density "
+                    "as a mixvi.LinearPredictor, or leave draws= out."
+                )
+            return self.draws
+        return self.draws_for(dim)
+
+    def draws_for(self, dim: int) -> Draws:
+        assert self.family is not None
+        root = self.family.updates_root
+        draws = self.draws if isinstance(self.draws, Draws) else None
+        draws = draws or default_draws(dim, root, self.memory)
+        if (reason := draws.refusal(dim, root)) is not None:
+            raise InputError(reason)
         return draws
+
+    def points(self, rule: Draws | Quadrature, dim: int) -> Any:
+        """The draws or nodes themselves."""
+        if isinstance(rule, Quadrature):
+            return rule.make(self.dtype)
+        return rule.make(self.key, dim, FIXED).astype(self.dtype, copy=False)
 
 
 def checked(
@@ -75,6 +105,7 @@ def checked(
     on_indefinite: Any = "raise",
     memory: Any = None,
     dtype: Any = "float64",
+    hyper_steps: Any = 200,
 ) -> Options:
     one_of("optimiser", optimiser, OPTIMISERS)
     one_of("on_indefinite", on_indefinite, POLICIES)
@@ -90,6 +121,8 @@ def checked(
         )
     if not _is_integer(max_steps) or max_steps < 1:
         raise InputError(f"max_steps must be a positive integer, got {max_steps!r}.")
+    if not _is_integer(hyper_steps) or hyper_steps < 0:
+        raise InputError(f"hyper_steps must be a non-negative integer, got {hyper_steps!r}.")
     key_words(key)
     return Options(
         family=named(family),
@@ -102,6 +135,7 @@ def checked(
         on_indefinite=on_indefinite,
         memory=_bytes(memory),
         dtype=FLOAT_TYPES[dtype],
+        hyper_steps=int(hyper_steps),
     )
 
 
@@ -115,13 +149,13 @@ def _is_integer(value: Any, and_bool: bool = False) -> bool:
     return isinstance(value, int | np.integer) and (and_bool or not isinstance(value, bool))
 
 
-def _draws(draws: Any) -> Draws | None:
-    if draws is None or isinstance(draws, Draws):
+def _draws(draws: Any) -> Draws | Quadrature | None:
+    if draws is None or isinstance(draws, Draws | Quadrature):
         return draws
     if not _is_integer(draws):
         raise InputError(
             "draws must be a number of draws or mixvi.IID(n), mixvi.Matched(n), mixvi.Sobol(n), "
-            f"not {draws!r}."
+            f"mixvi.Quadrature(n), not {draws!r}."
         )
     return Matched(int(draws))
 

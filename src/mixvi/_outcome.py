@@ -7,15 +7,17 @@ import jax
 import numpy as np
 
 from ._diagnostics import Elsewhere, verdict
-from ._draws import Draws
+from ._draws import Draws, Quadrature
 from ._engine import Adapted, AdaptedNumbers
 from ._errors import Code, IndefiniteHessianError, MixviError, NoModeError, NonFiniteError
+from ._evidence import HyperReport, Tuned, hyper_report
 from ._families import MeanOnly
 from ._laplace import Laplace, LaplaceNumbers, explain_indefinite, explain_no_mode
 from ._options import Options
 from ._posterior import Judged, Posterior
 from ._target import Target, explain_non_finite, precision_scope
 
+Rule = Draws | Quadrature
 Outcome = tuple[Posterior, MixviError | None]
 
 
@@ -23,18 +25,23 @@ def finish(
     target: Target,
     options: Options,
     found: Laplace,
+    tuned: Tuned,
     numbers: LaplaceNumbers,
     adapted: Adapted | None,
-    fixed: Draws | None,
+    fixed: Rule | None,
     seen: Judged | None,
     elsewhere: Elsewhere,
+    note: str = "",
 ) -> Outcome:
     """From arrays on the device to what the user holds."""
     search = None if adapted is None else AdaptedNumbers.fetched(adapted.numbers)
     mode = np.asarray(found.mode)
     if search is not None and search.code is Code.NON_FINITE_DRAWS:
         return failure(target, mode, options, found, numbers, search)
+    hyper = _hyper(target, tuned, adapted, search)
     converged = search is None or search.code is Code.OK
+    if search is None and hyper is not None:
+        converged = hyper.converged
     elbo_fixed = None if search is None else search.elbo
     seen = seen if options.diagnostics else None
     diagnosis = None if seen is None else seen.diagnosis
@@ -49,7 +56,8 @@ def finish(
         judged=seen,
         elsewhere=elsewhere,
         converged=converged,
-        status=_status(numbers, search, fixed),
+        hyper_report=hyper,
+        status=_status(numbers, search, fixed, hyper) + note,
         verdict=verdict(mode.size, converged, diagnosis, elbo_fixed, elsewhere),
         stats=_stats(options, numbers, search, fixed),
         hessian=(found.precision, found.gradient, numbers.n_repaired),
@@ -81,12 +89,26 @@ def failure(
         judged=None,
         elsewhere=Elsewhere(),
         converged=False,
+        hyper_report=None,
         status=status,
         verdict=f"No Gaussian: {status}",
         stats=_stats(options, numbers, None, None),
         hessian=(found.precision, found.gradient, numbers.n_repaired),
     )
     return post, error
+
+
+def _hyper(
+    target: Target, tuned: Tuned, adapted: Adapted | None, search: AdaptedNumbers | None
+) -> HyperReport | None:
+    if target.hyper_structure is None:
+        return None
+    tuned = jax.device_get(tuned)
+    if adapted is None or search is None:
+        theta, gradient, ok = tuned.theta, tuned.gradient, int(tuned.code) == Code.OK
+    else:
+        theta, gradient, ok = adapted.theta, adapted.theta_gradient, search.code is Code.OK
+    return hyper_report(target.hyper_structure, theta, gradient, tuned, ok)
 
 
 def _error(
@@ -121,24 +143,33 @@ def _error(
     return NoModeError(explain_no_mode(structure, start, mode, gradient, numbers, before))
 
 
-def _status(numbers: LaplaceNumbers, search: AdaptedNumbers | None, fixed: Draws | None) -> str:
+def _status(
+    numbers: LaplaceNumbers,
+    search: AdaptedNumbers | None,
+    fixed: Rule | None,
+    hyper: HyperReport | None,
+) -> str:
     repaired = numbers.n_repaired
     note = f" The Hessian was repaired ({repaired} eigenvalues)." if repaired else ""
+    note += hyper.sentence if hyper is not None else ""
     if search is None or fixed is None:
+        if hyper is not None:
+            return f"Hyperparameters found in {hyper.n_passes} evaluations of the evidence.{note}"
         return f"Mode found in {numbers.n_steps} Newton steps.{note}"
     ended = {
         Code.OK: "Converged",
         Code.BOUND_OUT_OF_STEPS: "Stopped by max_steps, not converged,",
         Code.BOUND_STUCK: "Stuck (no step raises the bound; is the log density smooth?)",
     }[search.code]
+    over = f"{fixed.n} {fixed.kind} {'nodes' if isinstance(fixed, Quadrature) else 'draws'}"
     return (
-        f"{ended} after {search.n_passes} passes over {fixed.n} {fixed.kind} draws; largest "
+        f"{ended} after {search.n_passes} passes over {over}; largest "
         f"gradient {search.gradient:.1e} per standard deviation.{note}"
     )
 
 
 def _stats(
-    options: Options, numbers: LaplaceNumbers, search: AdaptedNumbers | None, fixed: Draws | None
+    options: Options, numbers: LaplaceNumbers, search: AdaptedNumbers | None, fixed: Rule | None
 ) -> dict[str, Any]:
     key = options.key if isinstance(options.key, int) else str(options.key)
     stats = {"mode_steps": numbers.n_steps, "key": key, "dtype": options.dtype.name}

@@ -12,10 +12,11 @@ from jaxtyping import Float, PyTree
 
 from . import _store
 from ._diagnostics import Diagnosis, Elsewhere, Estimate, Moments, OtherMode, psis
-from ._draws import SAMPLE, generator
+from ._draws import SAMPLE, Quadrature, generator
 from ._errors import InputError
+from ._evidence import HyperReport
 from ._laplace import CurvatureReport, curvature_report
-from ._target import Structure
+from ._target import Structure, flatten, listed
 
 
 class ImportanceWeights(NamedTuple):
@@ -55,6 +56,7 @@ class Posterior:
     judged: Judged | None
     elsewhere: Elsewhere
     converged: bool
+    hyper_report: HyperReport | None
     status: str
     verdict: str
     stats: dict[str, Any]
@@ -158,15 +160,18 @@ class Posterior:
 
     @property
     def log_evidence(self) -> float:
-        """Laplace's evidence for "laplace", otherwise the bound: on fresh draws where it can be."""
+        """Laplace's evidence for "laplace", otherwise the bound: by quadrature, or on fresh draws
+        where it can be."""
         if self.elbo_fixed is None:
             return self.log_evidence_laplace
-        return self.elbo_fixed if self.elbo is None else self.elbo.value
+        exact = self.stats.get("draws_kind") == Quadrature.kind
+        return self.elbo_fixed if exact or self.elbo is None else self.elbo.value
 
     @property
-    def hyper(self) -> None:
-        """Learnt hyperparameters: None, there are none."""
-        return None
+    def hyper(self) -> PyTree:
+        """The learnt hyperparameters, shaped like `hyper=`; None where there were none. How the
+        search for them ended is in `hyper_report`."""
+        return None if self.hyper_report is None else self.hyper_report.values
 
     @functools.cached_property
     def curvature(self) -> CurvatureReport:
@@ -236,7 +241,13 @@ def load(path: str | Path) -> Posterior:
         "verdict",
         "stats",
     )
+    hyper = None
+    if (fields := header["hyper"]) is not None:
+        structure = _store.structure_from(fields.pop("structure"))
+        parts = (structure.unravel(arrays[name]) for name in ("hyper", "hyper_gradient"))
+        hyper = HyperReport(*parts, ran_off=tuple(fields.pop("ran_off")), **fields)
     return Posterior(
+        hyper_report=hyper,
         structure=_store.structure_from(header["structure"]),
         flat_mean=arrays["mean"],
         root=arrays["root"],
@@ -262,8 +273,19 @@ def _to_store(post: Posterior) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         "beyond": post.elsewhere.beyond,
         "diagnosis": dataclasses.asdict(post.judged.diagnosis) if post.judged else None,
         "structure": _store.structure_to(post.structure),
+        "hyper": None,
     }
     arrays = {"mean": post.flat_mean, "root": post.root, "mode": post.mode}
+    if (report := post.hyper_report) is not None:
+        structure, values = flatten(report.values, np.dtype(np.float64), "hyper")
+        gradient = structure.ravel(report.gradient, "gradient")
+        arrays |= {"hyper": values, "hyper_gradient": gradient}
+        header["hyper"] = {
+            "structure": _store.structure_to(structure),
+            "ran_off": report.ran_off,
+            "n_passes": report.n_passes,
+            "converged": report.converged,
+        }
     if post.judged:
         arrays |= {"z": post.judged.z, "log_p": post.judged.log_p, "log_q": post.judged.log_q}
     return header, arrays
@@ -273,12 +295,18 @@ def _summary(post: Posterior, most: int) -> str:
     lines = [f"{post.verdict}", f"{post.status}", ""]
     facts = [("family", f"{post.family}, {post.dim} parameter{'s' * (post.dim > 1)}")]
     if post.elbo is not None:
-        gap = "" if post.gap is None else f"   (fixed draws {post.gap:+.4f})"
+        rule = post.stats.get("draws_kind")
+        over = rule if rule == Quadrature.kind else "fixed draws"
+        gap = "" if post.gap is None else f"   ({over} {post.gap:+.4f})"
         facts += [("ELBO", f"{post.elbo}{gap}")]
         facts += [("k-hat", f"{post.khat:.2f}   ({post.judged.diagnosis.n_draws} fresh draws)")]  # type: ignore[union-attr]
     facts += [
         ("log evidence", f"{post.log_evidence:.4f}   (Laplace {post.log_evidence_laplace:.4f})")
     ]
+    if post.hyper_report is not None:
+        structure, values = flatten(post.hyper, np.dtype(np.float64), "hyper")
+        pairs = zip(structure.names, values, strict=True)
+        facts += [("hyper", listed([f"{name} {value:.4g}" for name, value in pairs]))]
     c = post.curvature
     repaired = f", {c.n_repaired} eigenvalues repaired" if c.n_repaired else ""
     facts += [

@@ -16,7 +16,10 @@ import numpy as np
 from jaxtyping import Array, Float, PyTree, Shaped
 
 from ._errors import InputError, NonFiniteError
+from ._predictor import LinearPredictor
 
+# What an argument's numbers are called where they have no name of their own.
+_ROOTS = {"init": "w", "hyper": "theta"}
 FLOAT_TYPES = {"float64": np.dtype(np.float64), "float32": np.dtype(np.float32)}
 
 
@@ -82,29 +85,52 @@ class Structure:
 
 @functools.partial(
     jtu.register_dataclass,
-    data_fields=("arrays", "data"),
-    meta_fields=("function", "has_data", "structure"),
+    data_fields=("arrays", "data", "theta"),
+    meta_fields=("function", "has_data", "structure", "hyper_structure"),
 )
 @dataclasses.dataclass(frozen=True)
 class Target:
-    """`log p~(w)` on flat vectors: the user's function with its data bound.
+    """`log p~(w | theta)` on flat vectors: the user's function with hyperparameters and data bound.
 
-    A pytree whose arrays are the data, so that a new data set of the same shape reuses compiled
-    code; the function and the structure are static and compared by identity and equality.
+    A pytree whose arrays are data and hyperparameters `theta` (a vector, empty where there are
+    none), so that new ones of the same shape reuse compiled code; the function and the structures
+    are static and compared by identity and equality.
     """
 
     arrays: PyTree
     data: PyTree
+    theta: Any
     function: tuple[tuple, Any]
     has_data: bool
     structure: Structure
+    hyper_structure: Structure | None
+
+    @property
+    def callable(self) -> Any:
+        leaves, treedef = self.function
+        return eqx.combine(self.arrays, jtu.tree_unflatten(treedef, leaves))
+
+    @property
+    def is_linear(self) -> bool:
+        """Expectations are one-dimensional integrals."""
+        return isinstance(self.callable, LinearPredictor)
+
+    def at(self, theta: Float[Any, "*batch hyper"]) -> "Target":
+        return dataclasses.replace(self, theta=theta)
+
+    @property
+    def extra(self) -> tuple:
+        """What the user's function gets after the parameters."""
+        hyper = self.hyper_structure
+        return (
+            *((hyper.unravel(self.theta),) if hyper is not None else ()),
+            *((self.data,) if self.has_data else ()),
+        )
 
     def __call__(self, flat: Float[Array, " dim"]) -> Float[Array, ""]:
-        leaves, treedef = self.function
-        function = eqx.combine(self.arrays, jtu.tree_unflatten(treedef, leaves))
-        arguments = (self.structure.unravel(flat), *((self.data,) if self.has_data else ()))
+        arguments = (self.structure.unravel(flat), *self.extra)
         try:
-            value = function(*arguments)
+            value = self.callable(*arguments)
         except (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError) as err:
             raise InputError(
                 "log_density cannot be traced by JAX: write it with jax.numpy instead of numpy, "
@@ -144,12 +170,12 @@ class Target:
             raise InputError("log_density returned a complex number; it must return a real one.")
         return value.astype(dtype)
 
-    @staticmethod
-    def _described(arguments: tuple) -> str:
+    def _described(self, arguments: tuple) -> str:
         shapes = [jtu.tree_map(lambda leaf: tuple(jnp.shape(leaf)), tree) for tree in arguments]
+        given = ("hyperparameters", self.hyper_structure is not None), ("data", self.has_data)
+        what = ["parameters", *(name for name, there in given if there)]
         return " and ".join(
-            f"{what} of shapes {tree}"
-            for what, tree in zip(("parameters", "data"), shapes, strict=False)
+            f"{name} of shapes {tree}" for name, tree in zip(what, shapes, strict=True)
         )
 
 
@@ -157,7 +183,7 @@ class Target:
 
 
 def prepare(
-    log_density: Callable, init: PyTree, data: PyTree, dtype: np.dtype
+    log_density: Callable, init: PyTree, data: PyTree, dtype: np.dtype, hyper: PyTree = None
 ) -> tuple[Target, np.ndarray]:
     """The checked target and the flat start, both in `dtype`."""
     if not callable(log_density):
@@ -165,14 +191,19 @@ def prepare(
             f"log_density must be a function of the parameters, not {type(log_density).__name__}."
         )
     structure, start = flatten(init, dtype)
+    hyper_structure, theta = (None, np.zeros(0, dtype))
+    if hyper is not None:
+        hyper_structure, theta = flatten(hyper, dtype, "hyper")
     with precision_scope(dtype):
         arrays, function = _split(log_density)
         target = Target(
             arrays=cast_leaves(arrays, dtype, "log_density"),
             data=cast_leaves(data, dtype, "data"),
+            theta=theta,
             function=function,
             has_data=data is not None,
             structure=structure,
+            hyper_structure=hyper_structure,
         )
     return target, start
 
@@ -180,14 +211,16 @@ def prepare(
 def _split(function: Callable) -> tuple[PyTree, tuple[tuple, Any]]:
     """Arrays apart from what is static. A plain function is one static leaf; a callable module or
     a `jax.tree_util.Partial` holds arrays, which stay dynamic."""
-    arrays, rest = (
-        (None, function) if isfunction(function) else eqx.partition(function, eqx.is_array)
-    )
+    arrays, rest = (None, function) if isfunction(function) else eqx.partition(function, _is_array)
     leaves, treedef = jtu.tree_flatten(rest)
     return arrays, (
         tuple(_Captured.of(leaf) if isfunction(leaf) else leaf for leaf in leaves),
         treedef,
     )
+
+
+def _is_array(leaf: Any) -> bool:
+    return isinstance(leaf, jax.Array | np.ndarray)
 
 
 class _Captured:
@@ -231,51 +264,53 @@ def _contents(cell: Any) -> Any:
         return None
 
 
-def flatten(init: PyTree, dtype: np.dtype) -> tuple[Structure, np.ndarray]:
+def flatten(init: PyTree, dtype: np.dtype, what: str = "init") -> tuple[Structure, np.ndarray]:
     """The structure of `init` and its numbers in one vector; refuses what is not real numbers."""
     try:
         leaves, treedef = jtu.tree_flatten(init)
     except (TypeError, ValueError) as err:
         raise InputError(
-            f"init is not a pytree that JAX can read (dict keys of one type?): {err}"
+            f"{what} is not a pytree that JAX can read (dict keys of one type?): {err}"
         ) from err
     if not leaves:
-        raise InputError(f"init has no parameters ({init!r}): give an array or a pytree of arrays.")
-    paths = _paths(treedef)
-    arrays = [_as_array(leaf, f"init: {path}") for leaf, path in zip(leaves, paths, strict=True)]
+        raise InputError(
+            f"{what} has no parameters ({init!r}): give an array or a pytree of arrays."
+        )
+    paths = _paths(treedef, _ROOTS[what])
+    arrays = [_as_array(leaf, f"{what}: {path}") for leaf, path in zip(leaves, paths, strict=True)]
     for array, path in zip(arrays, paths, strict=True):
         if array.dtype.kind in "iub":
             raise InputError(
-                f"init: {path} is of integer type {array.dtype}; parameters must be real numbers. "
-                "Write 0.0 instead of 0, or pass what is not a parameter through data=."
+                f"{what}: {path} is of integer type {array.dtype}; parameters must be real "
+                "numbers. Write 0.0 instead of 0, or pass what is not a parameter through data=."
             )
         if array.dtype.kind != "f":
             raise InputError(
-                f"init: {path} has type {array.dtype}; parameters must be real numbers."
+                f"{what}: {path} has type {array.dtype}; parameters must be real numbers."
             )
-    structure = _structure(treedef, tuple(array.shape for array in arrays))
+    structure = _structure(treedef, tuple(array.shape for array in arrays), _ROOTS[what])
     if structure.size == 0:
-        raise InputError("init has arrays but no numbers in them: every leaf is empty.")
+        raise InputError(f"{what} has arrays but no numbers in them: every leaf is empty.")
     start = np.concatenate([array.reshape(-1) for array in arrays]).astype(dtype)
     if not np.isfinite(start).all():
         bad = np.flatnonzero(~np.isfinite(start))
         raise NonFiniteError(
-            f"init is not finite at {listed([structure.names[i] for i in bad])} "
+            f"{what} is not finite at {listed([structure.names[i] for i in bad])} "
             f"({start[bad[0]]}): start from finite numbers."
         )
     return structure, start
 
 
 @functools.lru_cache(maxsize=256)
-def _paths(treedef: Any) -> tuple[str, ...]:
+def _paths(treedef: Any, root: str) -> tuple[str, ...]:
     tree = jtu.tree_unflatten(treedef, [0] * treedef.num_leaves)
-    return tuple(_path_name(path) for path, _ in jtu.tree_flatten_with_path(tree)[0])
+    return tuple(_path_name(path, root) for path, _ in jtu.tree_flatten_with_path(tree)[0])
 
 
 @functools.lru_cache(maxsize=256)
-def _structure(treedef: Any, shapes: tuple) -> Structure:
+def _structure(treedef: Any, shapes: tuple, root: str) -> Structure:
     """One object for one structure, so that its names are made once."""
-    return Structure(treedef, shapes, _paths(treedef))
+    return Structure(treedef, shapes, _paths(treedef, root))
 
 
 def cast_leaves(tree: PyTree, dtype: np.dtype, what: str) -> PyTree:
@@ -348,7 +383,7 @@ def explain_non_finite(
 # --- names ------------------------------------------------------------------------------------
 
 
-def _path_name(path: tuple, root: str = "w", rooted: bool = False) -> str:
+def _path_name(path: tuple, root: str, rooted: bool = False) -> str:
     """`layer.w`, `beta`, `w[0]`: the way a person would write where the leaf stands."""
     text = root if rooted else ""
     for entry in path:

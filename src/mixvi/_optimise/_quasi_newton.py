@@ -9,7 +9,7 @@ import jax.numpy as jnp
 import lineax as lx
 import optimistix as optx
 from jax import lax
-from jaxtyping import Array, Bool, Float, Int
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from .._errors import Code
 from ._result import Minimum, settled
@@ -19,6 +19,7 @@ from ._result import Minimum, settled
 LONGEST_STEP = 2.0
 SHORTEST_BACKTRACK = 1e-7
 MAX_RESTARTS = 3
+NONE_TOO = {"is_leaf": lambda leaf: leaf is None}
 
 
 class _CappedNewtonDescent(optx.AbstractDescent):
@@ -69,7 +70,23 @@ def bfgs(
     longest_step: float = LONGEST_STEP,
 ) -> Minimum:
     solver = _BFGS(descent=_CappedNewtonDescent(longest_step))
-    return _minimise(solver, value_and_grad, start, tol, max_steps)
+    return _minimise(solver, _plain(value_and_grad), start, None, tol, max_steps)[0]
+
+
+def bfgs_carrying(
+    evaluate: Callable,
+    start: Float[Array, " n"],
+    carried: PyTree,
+    tol: float,
+    max_steps: int,
+    longest_step: float = LONGEST_STEP,
+) -> tuple[Minimum, PyTree]:
+    """For a function whose evaluation at one point helps at the next (an inner search's start).
+
+    `evaluate(point, carried)` gives value, gradient and what the next point gets as `carried`.
+    """
+    solver = _BFGS(descent=_CappedNewtonDescent(longest_step))
+    return _minimise(solver, evaluate, start, carried, tol, max_steps)
 
 
 def lbfgs(
@@ -80,24 +97,34 @@ def lbfgs(
     longest_step: float = LONGEST_STEP,
 ) -> Minimum:
     solver = _LBFGS(descent=_CappedNewtonDescent(longest_step))
-    return _minimise(solver, value_and_grad, start, tol, max_steps)
+    return _minimise(solver, _plain(value_and_grad), start, None, tol, max_steps)[0]
 
 
-def with_cheap_gradient(value_and_grad: Callable) -> Callable:
-    """A scalar function whose derivative is the gradient computed beside its value.
+def _plain(value_and_grad: Callable) -> Callable:
+    return lambda point, _: (*value_and_grad(point), None)
+
+
+def with_cheap_gradient(evaluate: Callable) -> Callable:
+    """A function whose derivative is the gradient computed beside its value.
 
     optimistix linearises the function it is given; differentiating through the loop over chunks of
     draws would keep every chunk's intermediate values. The gradient is the only residual here.
     """
 
     @jax.custom_vjp
-    def function(point: Array) -> Array:
-        return value_and_grad(point)[0]
+    def function(point: Array, carried: PyTree) -> tuple[Array, PyTree]:
+        value, _, after = evaluate(point, carried)
+        return value, after
 
-    def backward(gradient: Array, cotangent: Array) -> tuple[Array]:
-        return (cotangent * gradient,)
+    def forward(point: Array, carried: PyTree) -> tuple[tuple[Array, PyTree], tuple]:
+        value, gradient, after = evaluate(point, carried)
+        return (value, after), (gradient, jax.tree.map(jnp.zeros_like, carried))
 
-    function.defvjp(value_and_grad, backward)
+    def backward(residual: tuple, cotangent: tuple) -> tuple[Array, PyTree]:
+        gradient, nothing = residual
+        return cotangent[0] * gradient, nothing
+
+    function.defvjp(forward, backward)
     return function
 
 
@@ -112,24 +139,22 @@ class _Carry(eqx.Module):
 
 
 def _minimise(
-    solver: Any, value_and_grad: Callable, start: Array, tol: float, max_steps: int
-) -> Minimum:
-    scalar = with_cheap_gradient(value_and_grad)
-
-    def function(point: Array, _: None) -> tuple[Array, None]:
-        return scalar(point), None
-
+    solver: Any, evaluate: Callable, start: Array, carried: PyTree, tol: float, max_steps: int
+) -> tuple[Minimum, PyTree]:
+    function = with_cheap_gradient(evaluate)
     struct = jax.ShapeDtypeStruct((), start.dtype)
-    begin = solver.init(function, start, None, {}, struct, None, frozenset())
+    aux = jax.eval_shape(lambda: carried)
+    begin = solver.init(function, start, carried, {}, struct, aux, frozenset())
+    begin = eqx.tree_at(lambda s: s.aux, begin, carried, **NONE_TOO)
     fresh, static = eqx.partition(begin, eqx.is_array)
 
     def advance(carry: _Carry) -> _Carry:
         state = eqx.combine(carry.solver, static)
-        point, state, _ = solver.step(function, carry.point, None, {}, state, frozenset())
+        point, state, _ = solver.step(function, carry.point, state.aux, {}, state, frozenset())
         dynamic, _ = eqx.partition(state, eqx.is_array)
         # A search that has backtracked to nothing starts again along the gradient.
         lost = state.search_state.step_size < SHORTEST_BACKTRACK
-        anew = eqx.tree_at(lambda s: s.y_eval, fresh, point)
+        anew = eqx.tree_at(lambda s: (s.y_eval, s.aux), fresh, (point, dynamic.aux), **NONE_TOO)
         return _Carry(
             point=point,
             value=state.f_info.f,
@@ -159,4 +184,5 @@ def _minimise(
     )
     code = jnp.where(jnp.isfinite(final.value), code, int(Code.NON_FINITE_DRAWS))
     n_products = jnp.zeros_like(final.n_passes)
-    return Minimum(final.point, final.value, final.gradient, final.n_passes, n_products, code)
+    found = Minimum(final.point, final.value, final.gradient, final.n_passes, n_products, code)
+    return found, final.solver.aux
