@@ -150,7 +150,7 @@ def _whitened(family, target, found, z, optimiser, climbing: bool) -> Trace:
 
 def no_hyper(found):
     none, zero = jnp.zeros(0), jnp.array(0)
-    return Tuned(none, none, jnp.zeros((found.mode.size, 0)), none, zero, zero)
+    return Tuned(none, none, jnp.zeros((found.mode.size, 0)), none, zero > 0, zero, zero)
 
 
 def best_hyperparameters(name: str):

@@ -13,7 +13,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Bool, Float, PyTree
+from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from . import _families
 from ._draws import Nodes
@@ -25,10 +25,12 @@ from ._laplace import Laplace, Root
 from ._optimise import Minimum, bfgs, lbfgs, scaled_conjugate_gradients
 from ._target import Target
 
+Steps = int | Int[Array, ""]
 Points = Float[Array, "draws dim"] | Nodes
 OPTIMISERS = ("bfgs", "lbfgs", "scg")
 # A dense inverse Hessian of more numbers than this squared is not worth its memory.
 MOST_DENSE = 2000
+MOST_COMPILED = 120
 
 
 class Adapted(eqx.Module):
@@ -70,7 +72,7 @@ def climb(
     family: Family,
     optimiser: str,
     tol: float,
-    max_steps: int,
+    max_steps: Steps,
     memory: int,
 ) -> Adapted:
     """From the Laplace Gaussian through the poorer families, each from where the last ended.
@@ -125,7 +127,7 @@ def resume(
     params: Float[Array, " free"],
     optimiser: str,
     tol: float,
-    max_steps: int,
+    max_steps: Steps,
     memory: int,
 ) -> Adapted:
     """From parameters of the same family: more draws, or a warm start."""
@@ -181,7 +183,7 @@ def ladder(family: Family) -> list[Family]:
 
 
 def minimise(
-    bound: Bound, params: Float[Array, " free"], optimiser: str, tol: float, max_steps: int
+    bound: Bound, params: Float[Array, " free"], optimiser: str, tol: float, max_steps: Steps
 ) -> Minimum:
     if optimiser == "scg":
         return scaled_conjugate_gradients(
@@ -256,8 +258,9 @@ def _gaussian(
 
 # --- compiled: one problem --------------------------------------------------------------------
 
-MODE_SEARCH = ("on_indefinite", "memory", "hyper_steps")
-BOUND_SEARCH = ("optimiser", "tol", "max_steps", "memory")
+# Limits of steps are not among the static arguments: other limits do not compile anew.
+MODE_SEARCH = ("on_indefinite", "memory", "tune")
+BOUND_SEARCH = ("optimiser", "tol", "memory")
 
 
 def _laplace_and_numbers(
@@ -273,6 +276,14 @@ resume_one = jax.jit(resume, static_argnames=BOUND_SEARCH)
 warm_one = jax.jit(warm_start, static_argnames="memory")
 log_densities_one = jax.jit(log_densities, static_argnames="memory")
 nodes_error_one = jax.jit(nodes_error)
+
+
+def forget_if_many() -> None:
+    """Every executable holds some 200 memory maps, of which a process has 65,530: one that fits
+    problems of very many shapes would end in a crash of the compiler."""
+    if sum(getattr(one, "_cache_size", int)() for one in COMPILED) > MOST_COMPILED:
+        for one in COMPILED:
+            one.clear_cache()
 
 
 # --- compiled: a batch of problems, whose data and hyperparameters have a leading axis --------
@@ -374,3 +385,18 @@ def _batched(target: Target, how: str, function: Callable) -> Callable:
     return lambda *arguments: lax.map(
         lambda each: one(*each), (target.data, target.theta, *arguments)
     )
+
+
+COMPILED = (
+    laplace_one,
+    climb_one,
+    resume_one,
+    warm_one,
+    log_densities_one,
+    nodes_error_one,
+    laplace_batch,
+    climb_batch,
+    resume_batch,
+    log_densities_batch,
+    nodes_error_batch,
+)

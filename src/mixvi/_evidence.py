@@ -34,6 +34,9 @@ TOL = 1e-5
 SLACK = 0.1
 LEAST_TRAVEL = 2.0
 UNSOLVED = -1
+# Two standard deviations from the mode a Gaussian's log density has fallen by 2. Where the Hessian
+# is nearly singular Laplace's evidence grows without bound while the density falls by thousands.
+MOST_FALL = 4.0
 
 
 class Tuned(eqx.Module):
@@ -43,6 +46,7 @@ class Tuned(eqx.Module):
     gradient: Float[Array, " hyper"]  # of the log evidence
     drift: Float[Array, "dim hyper"]  # dw*/dtheta
     slack: Float[Array, " hyper"]  # evidence lost by travelling as far again
+    at_edge: Bool[Array, ""]  # stopped where the evidence loses its meaning
     n_passes: Int[Array, ""]
     code: Int[Array, ""]
 
@@ -54,6 +58,7 @@ class _Last(eqx.Module):
     found: Laplace
     gradient: Float[Array, " hyper"]
     drift: Float[Array, "dim hyper"]
+    fall: Float[Array, ""]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -62,7 +67,8 @@ class HyperReport:
 
     `values`: the learnt hyperparameters, shaped like `hyper`. `gradient`: of what was maximised
     (Laplace's evidence, or the bound of a family), likewise. `ran_off`: the names of those that the
-    data do not bound. `n_passes`: evaluations of the evidence and its gradient.
+    data do not bound. `n_passes`: evaluations of the evidence and its gradient. `at_edge`: the
+    search over Laplace's evidence ended where its Hessian becomes nearly singular.
     """
 
     values: PyTree
@@ -70,12 +76,18 @@ class HyperReport:
     ran_off: tuple[str, ...]
     n_passes: int
     converged: bool
+    at_edge: bool
 
     @property
     def sentence(self) -> str:
         """What the status has to say of it; nothing when all went well."""
         said = ""
-        if not self.converged:
+        if self.at_edge and not self.converged:
+            said += (
+                " The search over the hyperparameters stopped where the Hessian becomes nearly "
+                "singular and Laplace's evidence grows without meaning; a family's bound does not."
+            )
+        elif not self.converged:
             said += " The search over the hyperparameters stopped before it converged."
         if self.ran_off:
             said += (
@@ -94,6 +106,7 @@ def hyper_report(
         ran_off=tuple(n for n, runs in zip(structure.names, loose, strict=True) if runs),
         n_passes=int(tuned.n_passes),
         converged=converged,
+        at_edge=bool(tuned.at_edge),
     )
 
 
@@ -103,16 +116,17 @@ def tuned_laplace(
     on_indefinite: str = "raise",
     memory: int = 2**30,
     patient: bool = True,
-    hyper_steps: int = 200,
+    tune: bool = True,
+    hyper_steps: int | Int[Array, ""] = 200,
 ) -> tuple[Laplace, Tuned]:
     """Laplace at the hyperparameters with the highest evidence, from those bound to `target`;
-    with `hyper_steps=0` at those themselves."""
+    without `tune` at those themselves."""
     begin = target.theta
-    if begin.size == 0 or hyper_steps == 0:
+    if begin.size == 0 or not tune:
         found = laplace(target, start, on_indefinite, memory=memory, patient=patient)
         drift = jnp.zeros((start.size, begin.size), start.dtype)
         unknown, ok = jnp.full_like(begin, jnp.nan), jnp.array(int(Code.OK))
-        return found, Tuned(begin, unknown, drift, unknown, jnp.array(0), ok)
+        return found, Tuned(begin, unknown, drift, unknown, jnp.array(False), jnp.array(0), ok)
 
     def solved(theta: Array, near: Array, patient: bool) -> Laplace:
         return laplace(target.at(theta), near, on_indefinite, memory=memory, patient=patient)
@@ -128,10 +142,13 @@ def tuned_laplace(
         closer = there(moved) > there(last.found.mode)
         found = solved(theta, jnp.where(closer, moved, last.found.mode), patient)
         gradient, drift = evidence_gradient(there, found, memory)
-        ok = usable(found) & jnp.isfinite(gradient).all()
+        fall = steepest_fall(there, found, memory)
+        # A first point may be bad; from there on it must not get worse.
+        honest = fall <= jnp.maximum(MOST_FALL, last.fall)
+        ok = usable(found) & jnp.isfinite(gradient).all() & honest
         # A first point without evidence is kept: its code says what is wrong.
         keep = ok | (last.found.code == UNSOLVED)
-        here = _Last(theta, found, gradient, drift)
+        here = _Last(theta, found, gradient, drift, fall)
         here = jax.tree.map(lambda new, old: jnp.where(keep, new, old), here, last)
         value = jnp.where(ok, -found.log_evidence, jnp.inf)
         return value, jnp.where(ok, -gradient, 0.0), here
@@ -145,7 +162,7 @@ def tuned_laplace(
     best, last = bfgs_carrying(
         evaluate,
         begin,
-        _Last(begin, unsolved, jnp.zeros_like(begin), still),
+        _Last(begin, unsolved, jnp.zeros_like(begin), still, jnp.full_like(begin[0], jnp.inf)),
         TOL,
         hyper_steps,
         longest_step=LONGEST_STEP,
@@ -159,8 +176,24 @@ def tuned_laplace(
 
     slack = lax.map(lost, jnp.diag(beyond))
     slack = jnp.where(travel == 0, jnp.inf, slack)
-    tuned = Tuned(last.theta, last.gradient, last.drift, slack, best.n_passes, best.code)
+    edge = (best.code != int(Code.OK)) & (last.fall > 0.5 * MOST_FALL)
+    tuned = Tuned(last.theta, last.gradient, last.drift, slack, edge, best.n_passes, best.code)
     return last.found, tuned
+
+
+def steepest_fall(target: Target, found: Laplace, memory: int) -> Float[Array, ""]:
+    """How far the log density falls two standard deviations from the mode, to the better side (the
+    other may well be steep: a skewed posterior), along the column of the root where it falls most.
+    """
+    columns = 2 * found.root.matrix.T
+    at_once = max(1, memory // (2 * bytes_of(target, found.mode)))
+
+    def fall(r: Array) -> Array:
+        return found.log_density - jnp.maximum(target(found.mode + r), target(found.mode - r))
+
+    if at_once >= len(columns):
+        return jax.vmap(fall)(columns).max()
+    return lax.map(fall, columns, batch_size=int(at_once)).max()
 
 
 def evidence_gradient(

@@ -159,6 +159,7 @@ def solve(
     warm: Posterior | None = None,
 ) -> Outcome:
     """One problem, from start to verdict. Never raises for what the data did."""
+    _engine.forget_if_many()
     with precision_scope(options.dtype):
         found, tuned, numbers = _engine.laplace_one(target, start, **options.mode_search)
         numbers = LaplaceNumbers.fetched(numbers)

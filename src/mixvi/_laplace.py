@@ -179,8 +179,15 @@ def eigen_root(root: Root) -> Root:
     columns are those of `Q diag(r)`, the widest last. The eigenvalues of `P` itself would lose the
     small ones to rounding.
     """
-    _, rotation = jnp.linalg.eigh(root.matrix.T @ root.matrix)
-    return Root(root.matrix @ rotation, root.log_det)
+    # Eigenvectors of equal eigenvalues, and the signs of all of them, are accidents of rounding,
+    # and others meet other draws. Numbers that no model has set a breath of difference between
+    # the coordinates, and the side to which all vectors point.
+    odd = jnp.cos(jnp.arange(root.matrix.shape[0], dtype=root.matrix.dtype) ** 2 + 1)
+    uneven = 1 + jnp.sqrt(jnp.finfo(root.matrix.dtype).eps) * odd
+    _, rotation = jnp.linalg.eigh(root.matrix.T @ (root.matrix * uneven[:, None]))
+    columns = root.matrix @ rotation
+    scale = jnp.sqrt((columns**2).sum(1))
+    return Root(columns * jnp.where((odd / scale) @ columns < 0, -1.0, 1.0), root.log_det)
 
 
 def _inverse_factor(scaled: Array) -> tuple[Array, Bool[Array, ""]]:

@@ -190,6 +190,7 @@ def _solve_block(
     target: Target, starts: np.ndarray, options: Options, fixed: Rule | None, how: str
 ) -> list[Outcome]:
     """`solve` for a batch: the same steps in the same order, on stacked arrays."""
+    _engine.forget_if_many()
     n, begin = len(starts), target.theta
     with precision_scope(options.dtype):
         target = dataclasses.replace(target, data=jax.device_put(target.data))

@@ -46,12 +46,12 @@ class Options:
     @property
     def mode_search(self) -> dict[str, Any]:
         names = ("on_indefinite", "memory", "hyper_steps")
-        return {name: getattr(self, name) for name in names}
+        return {name: getattr(self, name) for name in names} | {"tune": self.hyper_steps > 0}
 
     @property
     def other_modes(self) -> dict[str, Any]:
         """Of further mode searches: nothing is repaired and hyperparameters stay."""
-        return self.mode_search | {"on_indefinite": "raise", "hyper_steps": 0}
+        return self.mode_search | {"on_indefinite": "raise", "tune": False}
 
     @property
     def bound_search(self) -> dict[str, Any]:

@@ -285,6 +285,7 @@ def _to_store(post: Posterior) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
             "ran_off": report.ran_off,
             "n_passes": report.n_passes,
             "converged": report.converged,
+            "at_edge": report.at_edge,
         }
     if post.judged:
         arrays |= {"z": post.judged.z, "log_p": post.judged.log_p, "log_q": post.judged.log_q}

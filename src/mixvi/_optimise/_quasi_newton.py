@@ -66,7 +66,7 @@ def bfgs(
     value_and_grad: Callable,
     start: Float[Array, " n"],
     tol: float,
-    max_steps: int,
+    max_steps: int | Int[Array, ""],
     longest_step: float = LONGEST_STEP,
 ) -> Minimum:
     solver = _BFGS(descent=_CappedNewtonDescent(longest_step))
@@ -78,7 +78,7 @@ def bfgs_carrying(
     start: Float[Array, " n"],
     carried: PyTree,
     tol: float,
-    max_steps: int,
+    max_steps: int | Int[Array, ""],
     longest_step: float = LONGEST_STEP,
 ) -> tuple[Minimum, PyTree]:
     """For a function whose evaluation at one point helps at the next (an inner search's start).
@@ -93,7 +93,7 @@ def lbfgs(
     value_and_grad: Callable,
     start: Float[Array, " n"],
     tol: float,
-    max_steps: int,
+    max_steps: int | Int[Array, ""],
     longest_step: float = LONGEST_STEP,
 ) -> Minimum:
     solver = _LBFGS(descent=_CappedNewtonDescent(longest_step))
@@ -139,7 +139,12 @@ class _Carry(eqx.Module):
 
 
 def _minimise(
-    solver: Any, evaluate: Callable, start: Array, carried: PyTree, tol: float, max_steps: int
+    solver: Any,
+    evaluate: Callable,
+    start: Array,
+    carried: PyTree,
+    tol: float,
+    max_steps: int | Int[Array, ""],
 ) -> tuple[Minimum, PyTree]:
     function = with_cheap_gradient(evaluate)
     struct = jax.ShapeDtypeStruct((), start.dtype)

@@ -34,7 +34,7 @@ def scaled_conjugate_gradients(
     hessian_product: Callable[[Array, Array], Array],
     start: Float[Array, " n"],
     tol: float,
-    max_steps: int,
+    max_steps: int | Int[Array, ""],
 ) -> Minimum:
     value, gradient = value_and_grad(start)
     init = _State(

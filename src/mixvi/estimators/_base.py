@@ -1,0 +1,221 @@
+"""What both estimators share: from a checked table to a posterior over the weights."""
+
+import math
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+from sklearn.base import BaseEstimator
+from sklearn.utils import check_random_state
+from sklearn.utils.validation import check_is_fitted, validate_data
+
+from .._errors import InputError
+from .._fit import fit
+from .._options import one_of
+from .._posterior import Posterior
+from .._screen import screen
+from ..models import (
+    RBF,
+    Basis,
+    Features,
+    Likelihood,
+    Linear,
+    Model,
+    Predictive,
+    paper_starts,
+    spread_starts,
+)
+
+# A dense Hessian of more weights than this is not worth its time.
+MOST_WEIGHTS = 3000
+Table = Float[np.ndarray, "n features"]
+Vector = Float[np.ndarray, " n"]
+
+
+class MVIBase(BaseEstimator):
+    """Not for use by itself: `MVIClassifier` and `MVIRegressor` are."""
+
+    # What their __init__ sets.
+    family: Any
+    basis: Any
+    n_basis: Any
+    width_per_feature: Any
+    standardise: Any
+    hyper_prior: Any
+    starts: Any
+    screen_by: Any
+    screen_steps: Any
+    draws: Any
+    optimiser: Any
+    tol: Any
+    max_steps: Any
+    diagnostics: Any
+    random_state: Any
+
+    # --- fitting ------------------------------------------------------------------------------
+
+    def _fit_weights(self, x: Table, y: Vector, weight: Vector, likelihood: Likelihood) -> None:
+        """Standardises, builds the basis, screens the starts and fits."""
+        self._check_settings()
+        self._standardise(x, weight)
+        x = self._scaled(x)
+        seed = self._seed()
+        sizes = self._sizes()
+        # No more columns than there are centres to be had.
+        widest = min(max(sizes), len(np.unique(x, axis=0)))
+        candidates = [
+            self._candidate(x, y, weight, likelihood, size, widest, seed) for size in sizes
+        ]
+        starts, data_of_start, owner = [], [], []
+        for k, (model, data) in enumerate(candidates):
+            its = self._starts(model, data["shared"], seed)
+            starts += its
+            data_of_start += [data] * len(its)
+            owner += [k] * len(its)
+        model, data = candidates[0]
+        init = model.init(data["shared"])
+        if len(starts) > 1:
+            found = screen(
+                model.log_density,
+                init,
+                starts,
+                data_of_start=data_of_start,
+                family=self.screen_by,
+                steps=self.screen_steps,
+                key=seed,
+            )
+            self.screening_ = [
+                {"n_basis": sizes[k] if sizes[0] else None, "bound": float(score), "hyper": hyper}
+                for k, score, hyper in zip(owner, found.scores, found.hypers, strict=True)
+            ]
+            hyper, data = found.hyper, data_of_start[found.best]
+        else:
+            self.screening_, hyper = [], starts[0]
+        self._model, self._shared = model, data["shared"]
+        self.n_basis_ = int(data["shared"]["mask"].sum())
+        self.posterior_: Posterior = fit(
+            model.log_density,
+            init,
+            self.family,
+            data,
+            hyper,
+            draws=self.draws,
+            optimiser=self.optimiser,
+            key=seed,
+            tol=self.tol,
+            max_steps=self.max_steps,
+            diagnostics=self.diagnostics,
+        )
+        self.log_evidence_ = float(self.posterior_.log_evidence)
+        self.hyper_ = {name: np.asarray(v) for name, v in self.posterior_.hyper.items()}
+        self.n_iter_ = int(self.posterior_.stats.get("passes", self.posterior_.stats["mode_steps"]))
+
+    def _seed(self) -> int:
+        if self.random_state is None or isinstance(self.random_state, int | np.integer):
+            return int(self.random_state or 0)
+        return int(check_random_state(self.random_state).randint(2**31 - 1))
+
+    def _check_settings(self) -> None:
+        one_of("hyper_prior", self.hyper_prior, ("weak", "flat"))
+        if not callable(self.basis):
+            one_of("basis", self.basis, ("rbf", "linear"))
+        if not (isinstance(self.starts, int | np.integer) and self.starts > 0):
+            one_of("starts", self.starts, ("spread",))
+
+    def _sizes(self) -> list[int]:
+        """The numbers of basis functions to choose from; one zero for a basis without."""
+        if self.basis != "rbf":
+            return [0]
+        sizes: list[Any] = [self.n_basis] if np.ndim(self.n_basis) == 0 else list(self.n_basis)
+        whole = all(isinstance(size, int | np.integer) and size > 0 for size in sizes)
+        if not (sizes and whole):
+            raise InputError(
+                f"n_basis must be a positive integer or several, got {self.n_basis!r}."
+            )
+        return [int(size) for size in sizes]
+
+    def _candidate(
+        self,
+        x: Table,
+        y: Vector,
+        weight: Vector,
+        likelihood: Likelihood,
+        size: int,
+        widest: int,
+        seed: int,
+    ) -> tuple[Model, dict[str, Any]]:
+        basis = self._basis(size, widest)
+        shared = basis.fit_shared(x, seed)
+        if (n := (len(shared["mask"]) + 1) * likelihood.n_outputs) > MOST_WEIGHTS:
+            raise InputError(
+                f"the {basis.name} basis has {n:,} weights for {len(x)} rows, more than "
+                f'{MOST_WEIGHTS:,}: use basis="rbf", or reduce the features first (PCA in a '
+                "pipeline, say)."
+            )
+        # One model for all sizes: they differ in their padding, which is data.
+        model = Model(self._basis(widest, widest), likelihood, self.hyper_prior == "weak")
+        rows = basis.rows(x, shared)
+        take, kept = padding(len(x))
+        padded = {name: part[take] for name, part in rows.items()}
+        return model, model.data(padded, shared, y[take], np.where(kept, weight[take], 0.0))
+
+    def _basis(self, size: int, widest: int) -> Basis:
+        if callable(self.basis):
+            return Features(self.basis)
+        if self.basis == "linear":
+            return Linear()
+        return RBF(size, self.width_per_feature, widest)
+
+    def _starts(self, model: Model, shared: dict[str, Any], seed: int) -> list[dict[str, Any]]:
+        if self.starts == "spread":
+            return spread_starts(model, shared)
+        return paper_starts(model, shared, int(self.starts), np.random.default_rng(seed))
+
+    # --- inputs -------------------------------------------------------------------------------
+
+    def _standardise(self, x: Table, weight: Vector) -> None:
+        """Mean and standard deviation of each feature; constant ones are left at zero."""
+        self._centre, self._scale = np.zeros(x.shape[1]), np.ones(x.shape[1])
+        if self.standardise:
+            self._centre = weight @ x / weight.sum()
+            scale = np.sqrt(weight @ (x - self._centre) ** 2 / weight.sum())
+            # A constant column has a spread of rounding errors only.
+            self._scale = np.where(scale > 1e-10 * (1 + np.abs(self._centre)), scale, np.inf)
+
+    def _scaled(self, x: Table) -> Table:
+        return (x - self._centre) / self._scale
+
+    def _rows(self, X: Any) -> dict[str, Any]:
+        check_is_fitted(self)
+        x: Any = validate_data(self, X, reset=False, dtype=np.float64)
+        return self._model.basis.rows(self._scaled(x), self._shared)
+
+    @property
+    def _predictive(self) -> Predictive:
+        return Predictive.of(self._model, self._shared, self.posterior_)
+
+    def _lpd(self, X: Any, y: Vector, pointwise: bool, n_draws: int, key: Any) -> float | Vector:
+        rows, predictive = self._rows(X), self._predictive
+        if len(y) != len(next(iter(rows.values()))):
+            raise InputError(f"X has {len(next(iter(rows.values())))} rows, y {len(y)}.")
+        if pointwise and self._model.likelihood.n_outputs == 1:
+            return predictive.pointwise_lpd(rows, y)
+        sample = self.posterior_.sample(key, n_draws)
+        found = predictive.lpd(rows, y, np.asarray(sample))
+        return found.pointwise if pointwise else found.joint
+
+    def summary(self) -> str:
+        """The model in a line, then the posterior's own summary."""
+        check_is_fitted(self)
+        model = self._model
+        about = f"{self.n_basis_} {model.basis.name} basis functions and a constant"
+        return f"{model.likelihood.name} on {about}\n{self.posterior_.summary()}"
+
+
+def padding(n: int) -> tuple[np.ndarray, np.ndarray]:
+    """Row indices filled up to one of few lengths, and which are true: tables of nearly the same
+    length (folds of a cross-validation) then share compiled code. At most a quarter is added."""
+    step = max(8, 1 << max(0, (n - 1).bit_length() - 3))
+    length = max(32, math.ceil(n / step) * step)
+    index = np.arange(length)
+    return np.minimum(index, n - 1), index < n

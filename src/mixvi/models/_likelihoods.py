@@ -1,0 +1,246 @@
+"""Likelihoods: the log density of one observation given its linear predictor(s).
+
+Each is one small class: `log_prob` of one observation, the hyperparameters of its own with a start
+and a weak prior, and how to predict. All functions work elementwise on arrays, with `jax.numpy`.
+To add one: a class here with the members that `Likelihood` asks for.
+"""
+
+import abc
+import math
+from typing import Any, ClassVar
+
+import equinox as eqx
+import jax
+import jax.numpy as jnp
+import jax.scipy.special as jsp
+import numpy as np
+from jax import lax
+from jaxtyping import Array, Float
+
+from .._draws import Quadrature
+
+Hyper = dict[str, Any]
+CDF_NODES, G_NODES = 128, 256
+
+
+def log_normal(x: Any, mean: Any, sd: float) -> Any:
+    """Up to a constant: a prior that only says which values are odd."""
+    return -0.5 * ((x - mean) / sd) ** 2
+
+
+class Likelihood(eqx.Module):
+    """What a likelihood must say. `hyper` holds at least the entries of its own `start`."""
+
+    name: ClassVar[str]
+    discrete: ClassVar[bool] = False
+
+    @property
+    def n_outputs(self) -> int:
+        """Linear predictors per observation."""
+        return 1
+
+    def start(self) -> Hyper:
+        """Where the search for its own hyperparameters begins, on unbounded scales."""
+        return {}
+
+    def log_prior(self, hyper: Hyper) -> Any:
+        """A weak prior on them (targets are on the scale of one)."""
+        del hyper
+        return 0.0
+
+    @abc.abstractmethod
+    def log_prob(self, y: Array, eta: Array, hyper: Hyper) -> Array:
+        """`log p(y | eta)`."""
+
+    @abc.abstractmethod
+    def mean(self, eta: Array, hyper: Hyper) -> Array:
+        """`E(y | eta)`, or the location where that does not exist."""
+
+
+class RealLikelihood(Likelihood):
+    """For a real target: also a distribution function, from which quantiles come."""
+
+    @abc.abstractmethod
+    def cdf(self, y: Array, eta: Array, hyper: Hyper) -> Array:
+        """`P(Y <= y | eta)`."""
+
+    def predictive_cdf(self, y: Array, mean: Array, sd: Array, hyper: Hyper) -> Array:
+        """`P(Y <= y)` for `eta ~ N(mean, sd^2)`."""
+        rule = Quadrature(CDF_NODES).make(np.dtype(np.float64))
+
+        def add(total: Array, node: tuple[Array, Array]) -> tuple[Array, None]:
+            z, weight = node
+            return total + weight * self.cdf(y, mean + sd * z, hyper), None
+
+        return lax.scan(add, jnp.zeros_like(y), (rule.z, rule.weights))[0]
+
+    @abc.abstractmethod
+    def spread(self, hyper: Hyper) -> Array:
+        """A width of the noise, where the search for quantiles begins."""
+
+    def mean(self, eta, hyper):
+        del hyper
+        return eta
+
+
+class Bernoulli(Likelihood):
+    """Two classes, `p(y = 1) = sigmoid(eta)`; `y` is 0 or 1."""
+
+    name = "bernoulli"
+    discrete = True
+
+    def log_prob(self, y, eta, hyper):
+        del hyper
+        return jax.nn.log_sigmoid((2 * y - 1) * eta)
+
+    def mean(self, eta, hyper):
+        del hyper
+        return jax.nn.sigmoid(eta)
+
+
+class Softmax(Likelihood):
+    """K classes, one predictor for each (the last axis of `eta`); `y` is 0, ..., K - 1."""
+
+    n_classes: int = eqx.field(static=True)
+
+    name = "softmax"
+    discrete = True
+
+    @property
+    def n_outputs(self) -> int:
+        return self.n_classes
+
+    def log_prob(self, y, eta, hyper):
+        del hyper
+        chosen = jnp.take_along_axis(eta, y.astype(int)[..., None], axis=-1)[..., 0]
+        return chosen - jsp.logsumexp(eta, axis=-1)
+
+    def mean(self, eta, hyper):
+        """The probabilities of all classes, on the last axis."""
+        del hyper
+        return jax.nn.softmax(eta, axis=-1)
+
+
+class Gaussian(RealLikelihood):
+    """`y = eta + sigma e`, `e` normal: the posterior is Gaussian, and every family finds it."""
+
+    name = "gaussian"
+
+    def start(self):
+        return {"log_sigma": -1.0}
+
+    def log_prior(self, hyper):
+        return log_normal(hyper["log_sigma"], -1.0, 2.0)
+
+    def log_prob(self, y, eta, hyper):
+        log_sigma = hyper["log_sigma"]
+        return (
+            -0.5 * ((y - eta) * jnp.exp(-log_sigma)) ** 2 - log_sigma - 0.5 * math.log(2 * math.pi)
+        )
+
+    def cdf(self, y, eta, hyper):
+        return jsp.ndtr((y - eta) * jnp.exp(-hyper["log_sigma"]))
+
+    def predictive_cdf(self, y, mean, sd, hyper):
+        return jsp.ndtr((y - mean) / jnp.sqrt(sd**2 + jnp.exp(2 * hyper["log_sigma"])))
+
+    def spread(self, hyper):
+        return jnp.exp(hyper["log_sigma"])
+
+
+class Cauchy(RealLikelihood):
+    """`y = eta + gamma e`, `e` Cauchy: outliers hardly matter, and no moment exists."""
+
+    name = "cauchy"
+
+    def start(self):
+        return {"log_gamma": -2.0}
+
+    def log_prior(self, hyper):
+        return log_normal(hyper["log_gamma"], -2.0, 2.0)
+
+    def log_prob(self, y, eta, hyper):
+        log_gamma = hyper["log_gamma"]
+        return -jnp.log1p(((y - eta) * jnp.exp(-log_gamma)) ** 2) - log_gamma - math.log(math.pi)
+
+    def cdf(self, y, eta, hyper):
+        return 0.5 + jnp.arctan((y - eta) * jnp.exp(-hyper["log_gamma"])) / math.pi
+
+    def spread(self, hyper):
+        return jnp.exp(hyper["log_gamma"])
+
+
+class StudentT(RealLikelihood):
+    """`y = eta + sigma e`, `e` Student-t with `df` degrees of freedom (learnt when None)."""
+
+    df: float | None = eqx.field(static=True, default=4.0)
+
+    name = "student_t"
+
+    def start(self):
+        own = {"log_sigma": -1.5}
+        return own if self.df is not None else own | {"log_df": math.log(4.0)}
+
+    def log_prior(self, hyper):
+        value = log_normal(hyper["log_sigma"], -1.5, 2.0)
+        return value if self.df is not None else value + log_normal(hyper["log_df"], 1.5, 1.0)
+
+    def _df(self, hyper) -> Float[Array, ""] | float:
+        return jnp.exp(hyper["log_df"]) if self.df is None else self.df
+
+    def log_prob(self, y, eta, hyper):
+        df, log_sigma = self._df(hyper), hyper["log_sigma"]
+        constant = jsp.gammaln((df + 1) / 2) - jsp.gammaln(df / 2) - 0.5 * jnp.log(df * math.pi)
+        square = ((y - eta) * jnp.exp(-log_sigma)) ** 2
+        return constant - log_sigma - 0.5 * (df + 1) * jnp.log1p(square / df)
+
+    def cdf(self, y, eta, hyper):
+        df, t = self._df(hyper), (y - eta) * jnp.exp(-hyper["log_sigma"])
+        tail = 0.5 * jsp.betainc(0.5 * df, 0.5, df / (df + t**2))
+        return jnp.where(t > 0, 1 - tail, tail)
+
+    def predictive_cdf(self, y, mean, sd, hyper):
+        # Student's t is normal with variance sigma^2 / g, g ~ Gamma(df / 2, df / 2), so eta + noise
+        # is normal given g: one integral, over u = log g, without incomplete beta functions.
+        df, variance = self._df(hyper), jnp.exp(2 * hyper["log_sigma"])
+        u = jnp.linspace(-60 / df - 2, 2 + 4 / jnp.sqrt(df), G_NODES)
+        log_weight = 0.5 * df * (u - jnp.exp(u))
+        weight = jnp.exp(log_weight - jsp.logsumexp(log_weight))
+
+        def add(total: Array, node: tuple[Array, Array]) -> tuple[Array, None]:
+            g, share = node
+            return total + share * jsp.ndtr((y - mean) / jnp.sqrt(sd**2 + variance / g)), None
+
+        return lax.scan(add, jnp.zeros_like(y), (jnp.exp(u), weight))[0]
+
+    def spread(self, hyper):
+        return jnp.exp(hyper["log_sigma"])
+
+
+class Poisson(RealLikelihood):
+    """Counts with rate `exp(eta)`."""
+
+    name = "poisson"
+    discrete = True
+
+    def log_prob(self, y, eta, hyper):
+        del hyper
+        return y * eta - jnp.exp(eta) - jsp.gammaln(y + 1)
+
+    def mean(self, eta, hyper):
+        del hyper
+        return jnp.exp(eta)
+
+    def cdf(self, y, eta, hyper):
+        del hyper
+        count = jnp.floor(jnp.maximum(y, 0.0))
+        return jnp.where(y < 0, 0.0, jsp.gammaincc(count + 1, jnp.exp(eta)))
+
+    def spread(self, hyper):
+        del hyper
+        return jnp.ones(())
+
+
+REAL: dict[str, type[RealLikelihood]] = {
+    one.name: one for one in (Gaussian, StudentT, Cauchy, Poisson)
+}

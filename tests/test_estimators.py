@@ -1,0 +1,242 @@
+"""scikit-learn's world: checks, pipelines, searches, pandas, labels, weights; and bad tables."""
+
+import pickle
+
+import numpy as np
+import pandas as pd
+import pytest
+from sklearn.base import clone
+from sklearn.datasets import make_moons
+from sklearn.model_selection import GridSearchCV, cross_val_score
+from sklearn.pipeline import make_pipeline
+from sklearn.preprocessing import StandardScaler
+from sklearn.utils.estimator_checks import check_estimator
+
+import mixvi
+from mixvi import metrics
+from mixvi.estimators import MVIClassifier, MVIRegressor
+from mixvi.estimators._base import padding
+
+X, Y = make_moons(60, noise=0.25, random_state=0)
+SMALL = {"n_basis": 6}
+
+
+@pytest.fixture(scope="module")
+def moons():
+    return MVIClassifier(**SMALL).fit(X, Y)
+
+
+@pytest.mark.parametrize("estimator", [MVIClassifier(**SMALL), MVIRegressor(**SMALL)], ids=type)
+@pytest.mark.filterwarnings("ignore::mixvi.NotConvergedWarning")
+@pytest.mark.filterwarnings("ignore::sklearn.exceptions.SkipTestWarning")
+def test_scikit_learns_own_checks(estimator):
+    check_estimator(estimator, on_skip=None)
+
+
+def test_what_a_fit_leaves(moons):
+    proba = moons.predict_proba(X)
+    assert proba.shape == (60, 2)
+    np.testing.assert_allclose(proba.sum(1), 1)
+    assert moons.score(X, Y) > 0.85
+    assert set(moons.hyper_) == {"log_alpha", "log_width"}
+    assert moons.log_evidence_ == moons.posterior_.log_evidence
+    assert moons.posterior_.stats["draws_kind"] == "quadrature"
+    assert len(moons.screening_) == 6
+    assert (
+        max(row["bound"] for row in moons.screening_)
+        <= moons.posterior_.log_evidence_laplace + 1e-6
+    )
+    assert "bernoulli on 6 rbf basis functions" in moons.summary()
+
+
+def test_log_predictive_densities(moons):
+    pointwise = moons.log_predictive_density(X, Y, pointwise=True)
+    np.testing.assert_allclose(
+        pointwise, np.log(moons.predict_proba(X)[np.arange(60), Y]), rtol=1e-6
+    )
+    joint = moons.log_predictive_density(X, Y)
+    # Positively correlated predictions: jointly worth more than one by one.
+    assert joint > pointwise.sum()
+    assert joint == moons.log_predictive_density(X, Y)
+    with pytest.raises(mixvi.InputError, match="did not see"):
+        moons.log_predictive_density(X, np.full(60, 7))
+    with pytest.raises(mixvi.InputError, match="X has 60 rows"):
+        moons.log_predictive_density(X, Y[:3])
+
+
+def test_same_numbers_every_time(moons):
+    again = clone(moons).fit(X, Y)
+    np.testing.assert_array_equal(again.predict_proba(X), moons.predict_proba(X))
+    back = pickle.loads(pickle.dumps(moons))
+    np.testing.assert_array_equal(back.predict_proba(X), moons.predict_proba(X))
+
+
+def test_pipelines_searches_and_frames():
+    labels = np.array(["no", "yes"])[Y]
+    frame = pd.DataFrame(X, columns=["left", "up"])
+    pipeline = make_pipeline(StandardScaler(), MVIClassifier(**SMALL))
+    assert cross_val_score(pipeline, frame, labels, cv=3).mean() > 0.75
+    search = GridSearchCV(
+        MVIClassifier(**SMALL, diagnostics=False), {"family": ["laplace", "eig"]}, cv=2
+    ).fit(frame, labels)
+    best = search.best_estimator_
+    assert best.feature_names_in_.tolist() == ["left", "up"]
+    assert best.classes_.tolist() == ["no", "yes"]
+    assert set(best.predict(frame)) <= {"no", "yes"}
+
+
+@pytest.mark.parametrize("family", ["laplace", "mu", "lr", "full", "diag", mixvi.LowRank(rank=2)])
+def test_every_family(family, moons):
+    model = MVIClassifier(family, **SMALL, diagnostics=False).fit(X, Y)
+    assert model.score(X, Y) > 0.8
+    np.testing.assert_allclose(model.predict_proba(X), moons.predict_proba(X), atol=0.15)
+
+
+def test_several_classes_and_one_that_is_absent():
+    rng = np.random.default_rng(0)
+    x = rng.standard_normal((45, 2))
+    y = np.digitize(x[:, 0], [-0.5, 0.5])
+    model = MVIClassifier(**SMALL, classes=[0, 1, 2, 3]).fit(x, y)
+    proba = model.predict_proba(x)
+    assert proba.shape == (45, 4)
+    assert proba[:, 3].max() < 0.2
+    assert model.score(x, y) > 0.8
+    lpd = model.log_predictive_density(x, y, pointwise=True)
+    np.testing.assert_allclose(lpd, np.log(proba[np.arange(45), y]), atol=0.2)
+    with pytest.raises(mixvi.InputError, match="does not name"):
+        MVIClassifier(classes=[0, 1]).fit(x, y)
+
+
+def test_several_sizes_are_screened():
+    model = MVIClassifier(n_basis=(3, 6), diagnostics=False).fit(X, Y)
+    assert model.n_basis_ in (3, 6)
+    assert len(model.screening_) == 12
+    bounds = {k: max(r["bound"] for r in model.screening_ if r["n_basis"] == k) for k in (3, 6)}
+    assert bounds[model.n_basis_] == max(bounds.values())
+
+
+def test_other_bases():
+    linear = MVIClassifier(basis="linear", diagnostics=False).fit(X, Y)
+    assert set(linear.hyper_) == {"log_alpha"}
+    own = MVIClassifier(basis=lambda x: np.c_[x, x**2, x**3], diagnostics=False).fit(X, Y)
+    assert own.score(X, Y) > linear.score(X, Y) - 0.02
+    widths = MVIClassifier(**SMALL, width_per_feature=True, diagnostics=False).fit(X, Y)
+    assert widths.hyper_["log_width"].shape == (2,)
+
+
+# --- regression -------------------------------------------------------------------------------
+
+rng = np.random.default_rng(3)
+LINE = rng.uniform(-3, 3, (70, 1))
+TARGET = 10 + 5 * np.sin(LINE[:, 0]) + 0.5 * rng.standard_t(3, 70)
+
+
+@pytest.mark.parametrize("noise", ["student_t", "cauchy", "gaussian"])
+def test_regression(noise):
+    target = TARGET.copy()
+    if noise != "gaussian":
+        target[:4] += 200.0  # outliers hardly matter
+    model = MVIRegressor(noise=noise, n_basis=10).fit(LINE, target)
+    grid = np.linspace(-2.5, 2.5, 50)[:, None]
+    mean, sd = model.predict(grid, return_std=True)
+    assert np.abs(mean - (10 + 5 * np.sin(grid[:, 0]))).mean() < 0.5
+    assert (sd > 0).all()
+    low, middle, high = model.predict_quantiles(grid, (0.1, 0.5, 0.9)).T
+    assert (low < middle).all()
+    assert (middle < high).all()
+    fresh = np.random.default_rng(9).uniform(-3, 3, (400, 1))
+    truth = 10 + 5 * np.sin(fresh[:, 0]) + 0.5 * np.random.default_rng(8).standard_t(3, 400)
+    low, high = model.predict_quantiles(fresh, (0.1, 0.9)).T
+    assert 0.7 < ((truth > low) & (truth < high)).mean() <= 0.97
+
+
+def test_density_of_the_target_in_its_own_units():
+    model = MVIRegressor(noise="gaussian", n_basis=8).fit(LINE, TARGET)
+    scaled = MVIRegressor(noise="gaussian", n_basis=8).fit(LINE, 100 * TARGET - 7)
+    ours = model.log_predictive_density(LINE, TARGET, pointwise=True)
+    theirs = scaled.log_predictive_density(LINE, 100 * TARGET - 7, pointwise=True)
+    np.testing.assert_allclose(theirs, ours - np.log(100), atol=1e-6)
+    # One row's density integrates to one.
+    y = np.linspace(-40, 60, 4001)
+    density = np.exp(model.log_predictive_density(np.repeat(LINE[:1], 4001, 0), y, pointwise=True))
+    assert np.trapezoid(density, y) == pytest.approx(1, abs=1e-3)
+
+
+def test_counts():
+    counts = np.random.default_rng(0).poisson(np.exp(1 + np.sin(LINE[:, 0])))
+    model = MVIRegressor(noise="poisson", n_basis=8).fit(LINE, counts)
+    rate = model.predict(LINE)
+    assert np.abs(rate - np.exp(1 + np.sin(LINE[:, 0]))).mean() < 1.0
+    quantiles = model.predict_quantiles(LINE[:5])
+    np.testing.assert_array_equal(quantiles, np.round(quantiles))
+    with pytest.raises(mixvi.InputError, match="whole numbers"):
+        MVIRegressor(noise="poisson").fit(LINE, counts - 3)
+
+
+# --- bad tables -------------------------------------------------------------------------------
+
+
+def test_perfectly_separable_data_keep_sane_probabilities():
+    x = np.r_[np.linspace(-2, -1, 20), np.linspace(1, 2, 20)][:, None]
+    model = MVIClassifier(**SMALL).fit(x, (x[:, 0] > 0).astype(int))
+    proba = model.predict_proba([[-1.5], [0.0], [1.5]])[:, 1]
+    assert proba[0] < 0.1 < 0.3 < proba[1] < 0.7 < 0.9 < proba[2]
+    assert np.isfinite(model.hyper_["log_alpha"])
+
+
+def test_constant_columns_and_duplicates_change_nothing(moons):
+    padded = np.c_[X, np.full(60, 1e9), np.zeros(60)]
+    model = MVIClassifier(**SMALL).fit(padded, Y)
+    # The usual width grows with the number of features, and the weak prior with it.
+    np.testing.assert_allclose(model.predict_proba(padded), moons.predict_proba(X), atol=0.05)
+    twice = MVIClassifier(**SMALL).fit(np.r_[X, X], np.r_[Y, Y])
+    weighted = MVIClassifier(**SMALL).fit(X, Y, sample_weight=np.full(60, 2.0))
+    assert twice.score(X, Y) > 0.85
+    assert weighted.score(X, Y) > 0.85
+
+
+def test_more_features_than_rows():
+    wide = np.random.default_rng(0).standard_normal((50, 10_000))
+    y = (wide[:, 0] > 0).astype(int)
+    model = MVIClassifier(**SMALL).fit(wide, y)
+    assert np.isfinite(model.predict_proba(wide)).all()
+    with pytest.raises(mixvi.InputError, match="10,001 weights for 50 rows"):
+        MVIClassifier(basis="linear").fit(wide, y)
+
+
+@pytest.mark.parametrize(
+    ("call", "says"),
+    [
+        (lambda: MVIClassifier().fit(X, np.zeros(60)), "one class only"),
+        (lambda: MVIClassifier().fit(np.where(X > 1, np.nan, X), Y), "NaN"),
+        (lambda: MVIRegressor().fit(X, np.where(Y, np.inf, 0.0)), "infinity"),
+        (lambda: MVIClassifier(n_basis=0).fit(X, Y), "n_basis must be"),
+        (lambda: MVIClassifier(basis="spline").fit(X, Y), "basis must be one of"),
+        (lambda: MVIClassifier(starts=0).fit(X, Y), "starts must be one of"),
+        (lambda: MVIClassifier(hyper_prior="strong").fit(X, Y), "hyper_prior must be"),
+        (lambda: MVIClassifier("eigen").fit(X, Y), "unknown family"),
+        (lambda: MVIRegressor(noise="laplace").fit(X, Y), "noise must be one of"),
+        (lambda: MVIRegressor(df=-1).fit(X, Y), "df must be"),
+        (lambda: MVIClassifier().fit(X, Y, sample_weight=-np.ones(60)), "not negative"),
+        (lambda: MVIClassifier().fit(X, Y, sample_weight=np.zeros(60)), "nothing is left"),
+        (lambda: MVIClassifier(classes=[1]).fit(X, Y), "at least two classes"),
+    ],
+)
+def test_sentences(call, says):
+    with pytest.raises(ValueError, match=says):
+        call()
+
+
+def test_padding_has_few_lengths():
+    lengths = {len(padding(n)[0]) for n in range(1, 1025)}
+    assert len(lengths) < 25
+    for n in (1, 33, 140, 1300):
+        index, real = padding(n)
+        assert real.sum() == n
+        assert len(index) <= max(32, 1.26 * n)
+
+
+def test_calibration_of_the_whole(moons):
+    fresh, labels = make_moons(2000, noise=0.25, random_state=5)
+    proba = moons.predict_proba(fresh)
+    assert metrics.expected_calibration_error(labels, proba) < 0.06
