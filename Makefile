@@ -6,7 +6,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint bench clean
+.PHONY: demo test lint bench bench-models check-estimators clean
 
 demo: $(READY)
 	$(RUN) examples/two_dimensional_example.py
@@ -23,7 +23,15 @@ lint: $(READY)
 
 # The measurements behind docs/results/core.md (about half an hour on 2 cores).
 bench: $(READY)
-	$(RUN) benchmarks/run_all.py
+	$(RUN) benchmarks/run_all.py core
+
+# Those behind docs/results/models.md; they need the data sets (MIXVI_DATA). An hour on 2 cores.
+bench-models: $(READY)
+	$(RUN) benchmarks/run_all.py models
+
+# scikit-learn's own checks for every family; make test runs them for the default one.
+check-estimators: $(READY)
+	$(RUN) benchmarks/check_estimators.py
 
 $(READY): pyproject.toml
 	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'mixvi needs Python 3.11 or newer')"

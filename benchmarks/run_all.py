@@ -1,4 +1,4 @@
-"""Runs every benchmark and writes docs/results/core.md.
+"""Runs the benchmarks of one page and writes it: docs/results/core.md or docs/results/models.md.
 
 The accelerator's table is kept as it was measured there, by
 `python benchmarks/many.py > docs/results/many_accelerator.md`.
@@ -12,7 +12,7 @@ import time
 
 HERE = pathlib.Path(__file__).resolve().parent
 RESULTS = HERE.parent / "docs" / "results"
-SECTIONS = {
+CORE = {
     "Gaussian targets: every family that contains the answer gives it": ["gaussians.py"],
     "The paper's 2-D example, by quadrature": ["two_dimensional.py"],
     "Evaluations to convergence: the paper's coordinates against ours": ["coordinates.py"],
@@ -23,15 +23,30 @@ SECTIONS = {
     "Known-bad targets: what the user sees": ["known_bad.py"],
     "Bad inputs: the sentence each gets": ["bad_inputs.py"],
 }
+MODELS = {
+    "The gradient of Laplace's evidence": ["evidence.py"],
+    "Quadrature": ["quadrature.py"],
+    "Nesting with hyperparameters on the paper's Cauchy data": ["nesting_hyper.py"],
+    "Classification on published splits": ["classification.py"],
+    "How to choose the hyperparameters, inside training sets": ["screening.py"],
+    "Hard and bad tables": ["bad_tables.py"],
+}
+PAGES = {
+    "core": ("core", CORE, "bench"),
+    "models": ("models and estimators", MODELS, "bench-models"),
+}
 
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("page", choices=PAGES)
     parser.add_argument("--only", nargs="*", help="scripts to run; the others keep their last text")
-    only = parser.parse_args().only
+    options = parser.parse_args()
+    only, (subject, sections, command) = options.only, PAGES[options.page]
     RESULTS.mkdir(parents=True, exist_ok=True)
-    parts = ["# Measurements of the core\n\nWritten by `make bench`; each section is one script.\n"]
-    for title, (script,) in SECTIONS.items():
+    intro = f"Written by `make {command}`; each section is one script."
+    parts = [f"# Measurements of the {subject}\n\n{intro}\n"]
+    for title, (script,) in sections.items():
         kept = RESULTS / "parts" / f"{pathlib.Path(script).stem}.md"
         if not kept.exists() or only is None or script in only:
             print(f"{script} ...", end=" ", flush=True)
@@ -46,8 +61,9 @@ def main() -> None:
         accelerator = RESULTS / "many_accelerator.md"
         if script == "many.py" and accelerator.exists():
             parts.append("On an accelerator:\n\n" + accelerator.read_text(encoding="utf-8"))
-    (RESULTS / "core.md").write_text("\n".join(parts), encoding="utf-8")
-    print(f"wrote {RESULTS / 'core.md'}")
+    page = RESULTS / f"{options.page}.md"
+    page.write_text("\n".join(parts), encoding="utf-8")
+    print(f"wrote {page}")
 
 
 if __name__ == "__main__":

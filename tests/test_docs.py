@@ -36,13 +36,26 @@ def assert_alike(printed: str, shown: str) -> None:
     np.testing.assert_allclose(ours, theirs, rtol=0.2, atol=5e-3)
 
 
-@pytest.mark.parametrize("name", ["README.md", "CONTRIBUTING.md", "docs/limits.md"])
+@pytest.mark.parametrize(
+    "name", ["README.md", "CONTRIBUTING.md", "docs/limits.md", "docs/models.md"]
+)
 def test_examples_in_documents(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
     run_blocks(ROOT / name)
 
 
-@pytest.mark.parametrize("name", ["mixvi._fit", "mixvi._many"])
+@pytest.mark.parametrize(
+    "name",
+    [
+        "mixvi._fit",
+        "mixvi._many",
+        "mixvi._predictor",
+        "mixvi._screen",
+        "mixvi.metrics",
+        "mixvi.estimators._classifier",
+        "mixvi.estimators._regressor",
+    ],
+)
 def test_examples_in_docstrings(name):
     module = importlib.import_module(name)
     runner = doctest.DocTestRunner()
@@ -78,3 +91,11 @@ def test_example_leaves_a_page(tmp_path, monkeypatch, capsys):
     kls = [float(value) for value in re.findall(r"KL (\d\.\d+)", capsys.readouterr().out)]
     assert len(kls) == 4
     assert kls == sorted(kls, reverse=True)  # the paper's order: laplace > mu > eig > lr
+
+
+@pytest.mark.parametrize("name", ["robust_regression", "decision_surface", "calibration"])
+def test_examples_leave_pictures(name, tmp_path, monkeypatch):
+    monkeypatch.setenv("MIXVI_DATA", str(tmp_path))  # no data sets: the fallback
+    monkeypatch.setattr("sys.argv", [name, "--out", str(tmp_path)])
+    importlib.import_module(name).main()
+    assert (tmp_path / f"{name}.png").stat().st_size > 10_000

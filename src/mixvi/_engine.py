@@ -387,7 +387,7 @@ def _batched(target: Target, how: str, function: Callable) -> Callable:
     )
 
 
-COMPILED = (
+COMPILED: tuple[Any, ...] = (
     laplace_one,
     climb_one,
     resume_one,

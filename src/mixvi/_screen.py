@@ -19,17 +19,24 @@ from ._many import fit_many
 
 @dataclasses.dataclass(frozen=True)
 class Screening:
-    """What `screen` found: for every start its bound (`scores`, minus infinity where it failed) and
-    the hyperparameters reached (`hypers`); `best` is the index of the highest bound."""
+    """What `screen` found: for every start its bound (`scores`, minus infinity where it failed),
+    the hyperparameters reached (`hypers`) and the mode there (`modes`); `best` is the index of the
+    highest bound."""
 
     scores: Float[np.ndarray, " starts"]
     hypers: list[PyTree]
+    modes: list[PyTree]
     best: int
 
     @property
     def hyper(self) -> PyTree:
         """The hyperparameters that the best start reached."""
         return self.hypers[self.best]
+
+    @property
+    def mode(self) -> PyTree:
+        """The mode there: where a fit that goes on should begin."""
+        return self.modes[self.best]
 
 
 def screen(
@@ -81,6 +88,7 @@ def screen(
         groups.setdefault((treedef, tuple(map(np.shape, leaves))), []).append(i)
     said = ""
     scores, hypers = np.full(len(starts), -np.inf), list(starts)
+    modes: list[PyTree] = [init] * len(starts)
     # One after the other on a CPU: the final fit then finds its code compiled.
     strategy = "loop" if jax.default_backend() == "cpu" else "vmap"
     options = {"diagnostics": False, "max_steps": max(steps, 1), "strategy": strategy} | options
@@ -102,7 +110,7 @@ def screen(
         for i, post in zip(members, posts, strict=True):
             said = said or post.status
             if np.isfinite(post.log_evidence):
-                scores[i], hypers[i] = post.log_evidence, post.hyper
+                scores[i], hypers[i], modes[i] = post.log_evidence, post.hyper, post.start
     if not np.isfinite(scores).any():
         raise InputError(f"screen: no start has a bound; the first says: {said}")
-    return Screening(scores, hypers, int(np.argmax(scores)))
+    return Screening(scores, hypers, modes, int(np.argmax(scores)))

@@ -88,7 +88,7 @@ class MVIBase(BaseEstimator):
                 {"n_basis": sizes[k] if sizes[0] else None, "bound": float(score), "hyper": hyper}
                 for k, score, hyper in zip(owner, found.scores, found.hypers, strict=True)
             ]
-            hyper, data = found.hyper, data_of_start[found.best]
+            hyper, data, init = found.hyper, data_of_start[found.best], found.mode
         else:
             self.screening_, hyper = [], starts[0]
         self._model, self._shared = model, data["shared"]
@@ -204,6 +204,14 @@ class MVIBase(BaseEstimator):
         found = predictive.lpd(rows, y, np.asarray(sample))
         return found.pointwise if pointwise else found.joint
 
+    def predictor(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
+        """Posterior mean and standard deviation of the linear predictor (log odds for two classes;
+        the location of a scaled target; the log rate of counts)."""
+        rows = self._rows(X)
+        if self._model.likelihood.n_outputs > 1:
+            raise InputError("predictor: with several classes there is not one but several.")
+        return self._predictive.predictor(rows)
+
     def summary(self) -> str:
         """The model in a line, then the posterior's own summary."""
         check_is_fitted(self)
@@ -214,8 +222,9 @@ class MVIBase(BaseEstimator):
 
 def padding(n: int) -> tuple[np.ndarray, np.ndarray]:
     """Row indices filled up to one of few lengths, and which are true: tables of nearly the same
-    length (folds of a cross-validation) then share compiled code. At most a quarter is added."""
-    step = max(8, 1 << max(0, (n - 1).bit_length() - 3))
-    length = max(32, math.ceil(n / step) * step)
+    length (folds of a cross-validation) then share compiled code. Small tables are filled up to 64
+    or 128, others by a quarter at most."""
+    step = 64 if n <= 128 else 1 << ((n - 1).bit_length() - 3)
+    length = math.ceil(n / step) * step
     index = np.arange(length)
     return np.minimum(index, n - 1), index < n

@@ -126,7 +126,7 @@ class MVIClassifier(ClassifierMixin, MVIBase):
         if self.classes is None:
             if len(seen) < 2:
                 raise InputError(
-                    f"the training set has one class only ({seen[0]!r}): a classifier needs at "
+                    f"the training set has one class only ({seen[0]}): a classifier needs at "
                     "least two. Where a fold lacks a class, name them all with classes=."
                 )
             return seen
