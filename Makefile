@@ -12,8 +12,9 @@ demo: $(READY)
 	$(RUN) examples/two_dimensional_example.py
 	@echo "Open report/index.html"
 
+# Two processes: most of the time is compilation, which takes one core and some.
 test: $(READY)
-	$(RUN) -m pytest -q
+	$(RUN) -m pytest -q -n 2 --dist loadfile
 
 lint: $(READY)
 	$(RUN) -m ruff check .

@@ -58,15 +58,16 @@ MODELS = {
 
 
 @pytest.mark.parametrize("name", MODELS)
-@pytest.mark.parametrize("memory", [2**30, 2**18])
-def test_gradient_of_the_evidence_against_central_differences(name, memory):
+def test_gradient_of_the_evidence_against_central_differences(name):
     log_density, init, data, hyper = MODELS[name]
     with jax.enable_x64(True):
         target, start = prepare(log_density, init, data, np.dtype(np.float64), hyper)
         start = jnp.asarray(start)
         found = jax.jit(laplace)(target, start)
         assert int(found.code) == 0
-        gradient, drift = evidence_gradient(target, found, memory)
+        gradient, drift = evidence_gradient(target, found, 2**30)
+        in_parts, _ = evidence_gradient(target, found, 2**18)
+        np.testing.assert_allclose(gradient, in_parts, rtol=1e-10)
         solve = jax.jit(lambda theta: laplace(target.at(theta), found.mode))
         step = 1e-4
         for j, unit in enumerate(np.eye(len(hyper))):
@@ -140,9 +141,8 @@ def test_joint_optimum_of_a_family_against_brute_force():
     assert post.log_evidence == pytest.approx(-best.fun, abs=1e-9)
 
 
-@pytest.mark.parametrize("name", ["logistic", "cauchy"])
-def test_richer_families_end_higher_with_hyperparameters_too(name):
-    log_density, init, data, hyper = MODELS[name]
+def test_richer_families_end_higher_with_hyperparameters_too():
+    log_density, init, data, hyper = MODELS["cauchy"]
     bounds = {
         family: mixvi.fit(
             log_density, init, family, data, hyper, draws=256, diagnostics=False
@@ -200,7 +200,7 @@ def test_many_problems_learn_their_own():
     scales = np.array([1.0, 2.0, 4.0])
     data = scales[:, None] * np.repeat(Y[None], 3, 0)
     starts = np.array([0.0, -1.0, 1.0])
-    for strategy in ("map", "vmap", "loop"):
+    for strategy in ("map", "vmap"):
         posts = mixvi.fit_many(
             shrinkage, np.zeros(5), "eig", data, starts, hyper_batched=True, strategy=strategy
         )

@@ -67,13 +67,13 @@ class MVIBase(BaseEstimator):
             self._candidate(x, y, weight, likelihood, size, widest, seed) for size in sizes
         ]
         starts, data_of_start, owner = [], [], []
-        for k, (model, data) in enumerate(candidates):
-            its = self._starts(model, data["shared"], seed)
+        for k, (model, shared, data) in enumerate(candidates):
+            its = self._starts(model, shared, seed)
             starts += its
             data_of_start += [data] * len(its)
             owner += [k] * len(its)
-        model, data = candidates[0]
-        init = model.init(data["shared"])
+        model, shared, data = candidates[0]
+        init = model.init(shared)
         if len(starts) > 1:
             found = screen(
                 model.log_density,
@@ -88,11 +88,12 @@ class MVIBase(BaseEstimator):
                 {"n_basis": sizes[k] if sizes[0] else None, "bound": float(score), "hyper": hyper}
                 for k, score, hyper in zip(owner, found.scores, found.hypers, strict=True)
             ]
-            hyper, data, init = found.hyper, data_of_start[found.best], found.mode
+            hyper, init = found.hyper, found.mode
+            _, shared, data = candidates[owner[found.best]]
         else:
             self.screening_, hyper = [], starts[0]
-        self._model, self._shared = model, data["shared"]
-        self.n_basis_ = int(data["shared"]["mask"].sum())
+        self._model, self._shared = model, shared
+        self.n_basis_ = int(shared["mask"].sum())
         self.posterior_: Posterior = fit(
             model.log_density,
             init,
@@ -143,7 +144,7 @@ class MVIBase(BaseEstimator):
         size: int,
         widest: int,
         seed: int,
-    ) -> tuple[Model, dict[str, Any]]:
+    ) -> tuple[Model, dict[str, Any], dict[str, Any]]:
         basis = self._basis(size, widest)
         shared = basis.fit_shared(x, seed)
         if (n := (len(shared["mask"]) + 1) * likelihood.n_outputs) > MOST_WEIGHTS:
@@ -157,7 +158,8 @@ class MVIBase(BaseEstimator):
         rows = basis.rows(x, shared)
         take, kept = padding(len(x))
         padded = {name: part[take] for name, part in rows.items()}
-        return model, model.data(padded, shared, y[take], np.where(kept, weight[take], 0.0))
+        data = model.data(padded, shared, y[take], np.where(kept, weight[take], 0.0))
+        return model, shared, data
 
     def _basis(self, size: int, widest: int) -> Basis:
         if callable(self.basis):

@@ -42,6 +42,10 @@ class Basis(eqx.Module):
     def fit_shared(self, x: Table, seed: int) -> Shared:
         """What is learnt from training inputs and kept; its `mask` marks true columns."""
 
+    def traced(self, shared: Shared) -> Shared:
+        """What of it `design` needs: compiled code then does not depend on the rest's shape."""
+        return shared
+
     @abc.abstractmethod
     def rows(self, x: Table, shared: Shared) -> Rows:
         """What the design of these rows is made of: arrays with the rows on the first axis."""
@@ -136,6 +140,10 @@ class RBF(Basis):
         shared = {"mask": mask, "centres": np.resize(centres, (size, x.shape[1]))}
         # Standardised points are about sqrt(2 Q) apart.
         return shared | {"usual_log_width": np.float64(0.5 * math.log(x.shape[1]))}
+
+    def traced(self, shared):
+        kept = ("mask", "usual_log_width", *(("centres",) if self.per_feature else ()))
+        return {name: shared[name] for name in kept}
 
     def rows(self, x, shared):
         if self.per_feature:

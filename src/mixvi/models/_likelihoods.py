@@ -21,11 +21,18 @@ from .._draws import Quadrature
 
 Hyper = dict[str, Any]
 CDF_NODES, G_NODES = 128, 256
+LOG_FLOOR = math.log(1e-3)
 
 
 def log_normal(x: Any, mean: Any, sd: float) -> Any:
     """Up to a constant: a prior that only says which values are odd."""
     return -0.5 * ((x - mean) / sd) ** 2
+
+
+def noise_prior(log_scale: Any, usual: float) -> Any:
+    """Weak, with a floor near a thousandth of the target's scale: rows that a basis can interpolate
+    would otherwise be explained by no noise at all, with unbounded evidence."""
+    return log_normal(log_scale, usual, 2.0) - 0.5 * jnp.exp(-2 * (log_scale - LOG_FLOOR))
 
 
 class Likelihood(eqx.Module):
@@ -130,7 +137,7 @@ class Gaussian(RealLikelihood):
         return {"log_sigma": -1.0}
 
     def log_prior(self, hyper):
-        return log_normal(hyper["log_sigma"], -1.0, 2.0)
+        return noise_prior(hyper["log_sigma"], -1.0)
 
     def log_prob(self, y, eta, hyper):
         log_sigma = hyper["log_sigma"]
@@ -157,7 +164,7 @@ class Cauchy(RealLikelihood):
         return {"log_gamma": -2.0}
 
     def log_prior(self, hyper):
-        return log_normal(hyper["log_gamma"], -2.0, 2.0)
+        return noise_prior(hyper["log_gamma"], -2.0)
 
     def log_prob(self, y, eta, hyper):
         log_gamma = hyper["log_gamma"]
@@ -182,7 +189,7 @@ class StudentT(RealLikelihood):
         return own if self.df is not None else own | {"log_df": math.log(4.0)}
 
     def log_prior(self, hyper):
-        value = log_normal(hyper["log_sigma"], -1.5, 2.0)
+        value = noise_prior(hyper["log_sigma"], -1.5)
         return value if self.df is not None else value + log_normal(hyper["log_df"], 1.5, 1.0)
 
     def _df(self, hyper) -> Float[Array, ""] | float:

@@ -41,7 +41,7 @@ class Model(eqx.Module):
         """Targets and weights beside the rows; what `log_density` takes as `data`."""
         y = np.asarray(y, dtype=np.float64)
         weight = np.ones(len(y)) if weight is None else np.asarray(weight, dtype=np.float64)
-        return {"rows": rows, "shared": shared, "y": y, "weight": weight}
+        return {"rows": rows, "shared": self.basis.traced(shared), "y": y, "weight": weight}
 
     def hyper(self, shared: Shared) -> Hyper:
         """A start for all hyperparameters."""

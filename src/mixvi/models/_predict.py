@@ -40,7 +40,7 @@ class Predictive(eqx.Module):
 
     @classmethod
     def of(cls, model: Model, shared: Shared, post: Posterior) -> "Predictive":
-        return cls(model, post.hyper, shared, post.flat_mean, post.root)
+        return cls(model, post.hyper, model.basis.traced(shared), post.flat_mean, post.root)
 
     # --- one predictor: eta_n ~ N(mean_n, sd_n^2) ---------------------------------------------
 
