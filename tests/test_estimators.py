@@ -14,7 +14,7 @@ from sklearn.utils.estimator_checks import check_estimator
 
 import mixvi
 from mixvi import metrics
-from mixvi.estimators import MVIClassifier, MVIRegressor
+from mixvi.estimators import MVIClassifier, MVIRegressor, shared_n_basis
 from mixvi.estimators._base import padding
 
 X, Y = make_moons(60, noise=0.25, random_state=0)
@@ -135,6 +135,9 @@ def test_several_sizes_are_screened():
     assert len(model.screening_) == 12
     bounds = {k: max(r["bound"] for r in model.screening_ if r["n_basis"] == k) for k in (3, 6)}
     assert bounds[model.n_basis_] == max(bounds.values())
+    assert shared_n_basis([model, model]) == model.n_basis_
+    with pytest.raises(mixvi.InputError, match="several values"):
+        shared_n_basis([MVIClassifier(basis="linear", diagnostics=False).fit(X, Y)])
 
 
 def test_other_bases():

@@ -220,5 +220,10 @@ def test_screening_ranks_and_groups_shapes():
     )
     assert several.best == 1
     assert several.scores[0] == several.scores[2]
+    together = [
+        mixvi.Screening(np.array(s), [], [], 0) for s in ([0.0, -1.0, -5.0], [-9.0, -2.0, -1.0])
+    ]
+    assert mixvi.best_together(together) == 1
+    assert mixvi.best_together(together, ["a", "b", "a"]) == "a"
     with pytest.raises(mixvi.InputError, match="at least one start"):
         mixvi.screen(log_density, np.zeros(3), [], y)

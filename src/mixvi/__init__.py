@@ -26,6 +26,7 @@ from ._posterior import load as load
 from ._posteriors import Posteriors as Posteriors
 from ._predictor import LinearPredictor as LinearPredictor
 from ._screen import Screening as Screening
+from ._screen import best_together as best_together
 from ._screen import screen as screen
 
 __version__ = "0.1.0"

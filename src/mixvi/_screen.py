@@ -4,7 +4,7 @@ The paper's way to its hyperparameters: ten iterations from many starts, the hig
 """
 
 import dataclasses
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
 import jax
@@ -37,6 +37,29 @@ class Screening:
     def mode(self) -> PyTree:
         """The mode there: where a fit that goes on should begin."""
         return self.modes[self.best]
+
+
+def best_together(
+    screenings: Sequence[Screening], groups: Sequence[Hashable] | None = None
+) -> Hashable:
+    """One choice for several data sets (splits of one, say): the start, or the group of starts,
+    whose bounds are highest in sum. Choosing anew for each suffers from luck.
+
+    **Arguments:** `screenings`, of the same starts for every data set; `groups`, a label for each
+    start (its number of basis functions, say), of which the best start counts; left out, every
+    start is a group by itself, labelled by its index.
+
+    **Returns:** the label.
+    """
+    scores = np.stack([one.scores for one in screenings])
+    labels = list(range(scores.shape[1]) if groups is None else groups)
+    if len(labels) != scores.shape[1]:
+        raise InputError(f"best_together: {len(labels)} groups for {scores.shape[1]} starts.")
+    sums = {
+        label: scores[:, [one == label for one in labels]].max(1).sum()
+        for label in dict.fromkeys(labels)
+    }
+    return max(sums, key=lambda label: sums[label])
 
 
 def screen(

@@ -1,6 +1,7 @@
 """What both estimators share: from a checked table to a posterior over the weights."""
 
 import math
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -220,6 +221,22 @@ class MVIBase(BaseEstimator):
         model = self._model
         about = f"{self.n_basis_} {model.basis.name} basis functions and a constant"
         return f"{model.likelihood.name} on {about}\n{self.posterior_.summary()}"
+
+
+def shared_n_basis(models: Sequence[MVIBase]) -> int:
+    """One number of basis functions for several data sets (the splits of one, say), from estimators
+    fitted to each with `n_basis=(10, 20, 30)`: the one with the highest bounds in sum."""
+    sums: dict[int, float] = {}
+    for model in models:
+        check_is_fitted(model)
+        best: dict[int, float] = {}
+        for row in model.screening_:
+            best[row["n_basis"]] = max(row["bound"], best.get(row["n_basis"], -math.inf))
+        for size, bound in best.items():
+            sums[size] = sums.get(size, 0.0) + bound
+    if not sums or None in sums:
+        raise InputError("shared_n_basis: fit with several values of n_basis first.")
+    return max(sums, key=lambda size: sums[size])
 
 
 def padding(n: int) -> tuple[np.ndarray, np.ndarray]:
