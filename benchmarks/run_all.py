@@ -31,6 +31,7 @@ MODELS = {
     "Classification on published splits": ["classification.py"],
     "How to choose the hyperparameters, inside training sets": ["screening.py"],
     "Hard and bad tables": ["bad_tables.py"],
+    "scikit-learn's own checks": ["check_estimators.py"],
 }
 PAGES = {
     "core": ("core", CORE, "bench"),

@@ -220,6 +220,26 @@ def test_constant_columns_and_duplicates_change_nothing(moons):
     assert weighted.score(X, Y) > 0.8
 
 
+def test_features_in_any_units(moons):
+    for scale in (1e-12, 1e200):
+        model = MVIClassifier(**SMALL).fit(scale * X, Y)
+        np.testing.assert_allclose(
+            model.predict_proba(scale * X), moons.predict_proba(X), atol=1e-6
+        )
+
+
+def test_density_of_a_target_without_noise():
+    """Far from the data the predictor is wide and the noise nil: the density is the predictor's."""
+    x = np.linspace(-3, 3, 30)[:, None]
+    model = MVIRegressor(noise="gaussian", n_basis=10).fit(x, np.sin(x[:, 0]))
+    far = np.array([[6.0], [9.0]])
+    mean, sd = model.predict(far, return_std=True)
+    noise = model._y_scale * np.exp(model.hyper_["log_sigma"])
+    found = model.log_predictive_density(far, mean + sd, pointwise=True)
+    expected = -0.5 * np.log(2 * np.pi * (sd**2 + noise**2)) - 0.5 * sd**2 / (sd**2 + noise**2)
+    np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
 def test_more_features_than_rows():
     wide = np.random.default_rng(0).standard_normal((50, 10_000))
     y = (wide[:, 0] > 0).astype(int)

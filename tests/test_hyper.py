@@ -157,6 +157,7 @@ def test_a_hyperparameter_that_the_data_do_not_bound_is_named():
     post = mixvi.laplace(shrinkage, np.zeros(5), 0.1 * Y, 0.0)  # less variance than the noise
     assert post.hyper_report.ran_off == ("theta",)
     assert "Ran off: theta" in post.status
+    assert "theta ran off" in post.verdict
     bounded = mixvi.laplace(
         lambda w, h, y: shrinkage(w, h, y) - 0.5 * h**2, np.zeros(5), 0.1 * Y, 0.0
     )
@@ -215,6 +216,18 @@ def test_saved_and_loaded(tmp_path):
     assert back.hyper == post.hyper
     assert back.hyper_report == post.hyper_report
     assert back.summary() == post.summary()
+
+
+def test_failures_keep_their_hyperparameters():
+    def no_mode(w, h, y):
+        return w.sum() + 0.0 * h * y.sum()
+
+    post = mixvi.laplace(no_mode, np.zeros(2), Y, 0.5, throw=False)
+    assert not post.converged
+    assert float(post.hyper) == 0.5
+    batch = {"hyper": np.array([0.0, np.nan]), "hyper_batched": True}
+    with pytest.raises(mixvi.NonFiniteError, match="problem 1"):
+        mixvi.fit_many(shrinkage, np.zeros(5), "laplace", np.stack([Y, Y]), **batch)
 
 
 @pytest.mark.parametrize(

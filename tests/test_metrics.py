@@ -69,13 +69,39 @@ def test_calibration_by_hand():
     assert three.observed.tolist() == [0.0, 1.0]
 
 
+def test_a_global_that_changed_is_noticed():
+    globals()["SCALE"] = 1.0
+
+    def scaled(w, y):
+        return -0.5 * ((y - w) / SCALE) ** 2  # noqa: F821
+
+    first = metrics.log_predictive_density(scaled, np.zeros(3), np.ones(1)).joint
+    globals()["SCALE"] = 0.1
+    second = metrics.log_predictive_density(scaled, np.zeros(3), np.ones(1)).joint
+    assert (first, second) == (pytest.approx(-0.5), pytest.approx(-50.0))
+
+
+def test_columns_are_vectors():
+    assert metrics.error_rate([0, 1, 1], [[0], [1], [1]]) == 0
+    assert metrics.brier_score([[1], [0]], [0.9, 0.1]) == pytest.approx(0.02)
+
+
 @pytest.mark.parametrize(
     ("call", "says"),
     [
         (lambda: metrics.brier_score([0, 2], [0.1, 0.5]), "classes 0 to 2"),
         (lambda: metrics.brier_score([0, 1], [[0.1, 0.5], [0.5, 0.5]]), "sum to one"),
         (lambda: metrics.brier_score([0.5, 1], [0.1, 0.5]), "class indices"),
+        (lambda: metrics.brier_score(["a", "b"], [0.1, 0.5]), "class indices"),
+        (lambda: metrics.brier_score([0, 1], [[1.5, -0.5], [0.5, 0.5]]), "not negative"),
         (lambda: metrics.error_rate([0, 1], [0]), "2 targets but 1"),
+        (lambda: metrics.error_rate([0, 1], np.zeros((2, 2))), "one value for each"),
+        (
+            lambda: metrics.log_predictive_density(
+                lambda w, y: (w * y).sum(), np.ones(2), np.ones(3)
+            ),
+            "not their sum",
+        ),
         (lambda: metrics.log_predictive_density(log_likelihood, {"b": 1.0}, {"y": [1.0]}), "first"),
     ],
 )

@@ -169,11 +169,19 @@ def test_a_batch_is_the_same_as_one_at_a_time():
         (mixvi.LinearPredictor(X, lambda eta: eta.sum(), 1.0), np.zeros(4), "not their sum"),
         (mixvi.LinearPredictor(X, log_sigmoid, 1.0), np.zeros(5), "the design has shape"),
         (mixvi.LinearPredictor(X, log_sigmoid, np.ones(3)), np.zeros(4), "prior_precision has"),
+        (mixvi.LinearPredictor(X, log_sigmoid, 1.0), {"w": np.zeros(4)}, "one vector"),
     ],
 )
 def test_wrong_shapes(model, init, says):
     with pytest.raises(mixvi.InputError, match=says):
         mixvi.fit(model, init)
+
+
+def test_no_rows_leave_the_prior():
+    post = mixvi.fit(mixvi.LinearPredictor(X[:0], lambda eta: eta, 4.0), np.ones(4))
+    np.testing.assert_allclose(post.std, 0.5, atol=1e-6)
+    with pytest.raises(mixvi.InputError, match="must be positive"):
+        mixvi.LinearPredictor(X, log_sigmoid, -1.0)
 
 
 def test_quadrature_needs_a_linear_predictor():

@@ -210,7 +210,7 @@ def nodes_error(
 
         return lax.scan(add, jnp.zeros_like(eta), (rule.z, rule.weights))[0]
 
-    return jnp.abs(expected(coarse) - expected(fine)).max()
+    return jnp.abs(expected(coarse) - expected(fine)).max(initial=0.0)
 
 
 def log_densities(

@@ -79,6 +79,11 @@ class HyperReport:
     at_edge: bool
 
     @property
+    def warning(self) -> str:
+        """What the verdict has to say of it."""
+        return f" But {', '.join(self.ran_off)} ran off (see status)." if self.ran_off else ""
+
+    @property
     def sentence(self) -> str:
         """What the status has to say of it; nothing when all went well."""
         said = ""
@@ -168,14 +173,13 @@ def tuned_laplace(
         longest_step=LONGEST_STEP,
     )
     travel = last.theta - begin
-    beyond = jnp.sign(travel) * jnp.maximum(jnp.abs(travel), LEAST_TRAVEL)
+    beyond = jnp.where(travel < 0, -1.0, 1.0) * jnp.maximum(jnp.abs(travel), LEAST_TRAVEL)
 
     def lost(step: Array) -> Array:
         further = solved(last.theta + step, last.found.mode, False)
         return jnp.where(usable(further), last.found.log_evidence - further.log_evidence, jnp.inf)
 
     slack = lax.map(lost, jnp.diag(beyond))
-    slack = jnp.where(travel == 0, jnp.inf, slack)
     edge = (best.code != int(Code.OK)) & (last.fall > 0.5 * MOST_FALL)
     tuned = Tuned(last.theta, last.gradient, last.drift, slack, edge, best.n_passes, best.code)
     return last.found, tuned

@@ -20,7 +20,7 @@ from . import _engine, _judge
 from ._diagnostics import Elsewhere
 from ._draws import Draws, Quadrature
 from ._engine import Adapted, AdaptedNumbers
-from ._errors import Code, InputError
+from ._errors import Code, InputError, NonFiniteError
 from ._evidence import Tuned
 from ._families import Family
 from ._fit import MOST_DOUBLINGS, solve
@@ -142,10 +142,17 @@ def _prepare_batch(
     target, start = prepare(log_density, first, taken(data, 0), dtype, its_hyper)
     starts, thetas = np.repeat(start[None], n, axis=0), np.repeat(target.theta[None], n, axis=0)
     if init_batched:
-        starts = np.stack([flatten(taken(init, i), dtype)[1] for i in range(n)])
+        starts = np.stack([_of_problem(taken(init, i), i, "init", dtype) for i in range(n)])
     if hyper_batched:
-        thetas = np.stack([flatten(taken(hyper, i), dtype, "hyper")[1] for i in range(n)])
+        thetas = np.stack([_of_problem(taken(hyper, i), i, "hyper", dtype) for i in range(n)])
     return dataclasses.replace(target, data=data, theta=thetas), starts
+
+
+def _of_problem(tree: PyTree, index: int, what: str, dtype: np.dtype) -> np.ndarray:
+    try:
+        return flatten(tree, dtype, what)[1]
+    except (InputError, NonFiniteError) as err:
+        raise type(err)(f"fit_many, problem {index}: {err}") from err
 
 
 def _problem(target: Target, index: int | np.ndarray) -> Target:

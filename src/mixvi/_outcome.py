@@ -58,7 +58,8 @@ def finish(
         converged=converged,
         hyper_report=hyper,
         status=_status(numbers, search, fixed, hyper) + note,
-        verdict=verdict(mode.size, converged, diagnosis, elbo_fixed, elsewhere),
+        verdict=verdict(mode.size, converged, diagnosis, elbo_fixed, elsewhere)
+        + (hyper.warning if hyper is not None else ""),
         stats=_stats(options, numbers, search, fixed),
         hessian=(found.precision, found.gradient, numbers.n_repaired),
     )
@@ -89,13 +90,22 @@ def failure(
         judged=None,
         elsewhere=Elsewhere(),
         converged=False,
-        hyper_report=None,
+        hyper_report=_unlearnt(target),
         status=status,
         verdict=f"No Gaussian: {status}",
         stats=_stats(options, numbers, None, None),
         hessian=(found.precision, found.gradient, numbers.n_repaired),
     )
     return post, error
+
+
+def _unlearnt(target: Target) -> HyperReport | None:
+    """The hyperparameters as they were when nothing came of them."""
+    if (structure := target.hyper_structure) is None:
+        return None
+    theta = np.asarray(target.theta)
+    nothing = structure.unravel(np.full_like(theta, np.nan))
+    return HyperReport(structure.unravel(theta), nothing, (), 0, False, False)
 
 
 def _hyper(

@@ -15,6 +15,7 @@ from typing import Any
 import equinox as eqx
 import jax
 import jax.numpy as jnp
+import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
@@ -58,7 +59,21 @@ class LinearPredictor(eqx.Module):
     prior_precision: Any
     log_hyper_prior: Callable | None = None
 
-    def __call__(self, w: Float[Array, " dim"], *extra: Any) -> Float[Array, ""]:
+    def __check_init__(self):
+        given = self.prior_precision
+        if callable(given):
+            return
+        try:
+            values = np.asarray(given, dtype=np.float64)
+        except jax.errors.TracerArrayConversionError:
+            return  # made inside compiled code, where its numbers are not known
+        square = values.ndim == 2 and values.shape[0] == values.shape[1]
+        if square and np.isfinite(values).all():
+            values = np.linalg.eigvalsh(values)
+        if not (np.isfinite(values).all() and (values > 0).all()):
+            raise InputError("LinearPredictor: prior_precision must be positive (definite).")
+
+    def __call__(self, w: Any, *extra: Any) -> Float[Array, ""]:
         design = self._design(w, extra)
         return self._likelihoods(design @ w, extra).sum() + self._prior(w, None, extra)
 
@@ -99,8 +114,12 @@ class LinearPredictor(eqx.Module):
     def likelihoods(self, eta: Float[Array, " n"], *extra: Any) -> Float[Array, " n"]:
         return self._likelihoods(eta, extra)
 
-    def _design(self, w: Array, extra: tuple) -> Float[Array, "n dim"]:
+    def _design(self, w: Any, extra: tuple) -> Float[Array, "n dim"]:
         design = jnp.asarray(self.design(*extra) if callable(self.design) else self.design)
+        if not hasattr(w, "ndim"):
+            raise InputError(
+                "LinearPredictor: init must be one vector, not a container of several."
+            )
         if w.ndim != 1 or design.ndim != 2 or design.shape[1] != w.shape[0]:
             raise InputError(
                 f"LinearPredictor: the design has shape {design.shape} and the parameters "

@@ -97,6 +97,8 @@ def screen(
     >>> bool(abs(np.exp(-found.hyper) - ((y**2).mean() - 1)) < 1e-3)  # 1/alpha, in closed form
     True
     """
+    if isinstance(starts, dict | str):
+        raise InputError(f"screen: starts must be a list of hyperparameters, not {starts!r}.")
     starts = list(starts)
     if not starts:
         raise InputError("screen: give at least one start.")

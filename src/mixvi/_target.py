@@ -107,8 +107,7 @@ class Target:
 
     @property
     def callable(self) -> Any:
-        leaves, treedef = self.function
-        return eqx.combine(self.arrays, jtu.tree_unflatten(treedef, leaves))
+        return joined(self.arrays, self.function)
 
     @property
     def is_linear(self) -> bool:
@@ -195,7 +194,7 @@ def prepare(
     if hyper is not None:
         hyper_structure, theta = flatten(hyper, dtype, "hyper")
     with precision_scope(dtype):
-        arrays, function = _split(log_density)
+        arrays, function = split(log_density)
         target = Target(
             arrays=cast_leaves(arrays, dtype, "log_density"),
             data=cast_leaves(data, dtype, "data"),
@@ -208,7 +207,13 @@ def prepare(
     return target, start
 
 
-def _split(function: Callable) -> tuple[PyTree, tuple[tuple, Any]]:
+def joined(arrays: PyTree, function: tuple[tuple, Any]) -> Any:
+    """What `split` took apart."""
+    leaves, treedef = function
+    return eqx.combine(arrays, jtu.tree_unflatten(treedef, leaves))
+
+
+def split(function: Callable) -> tuple[PyTree, tuple[tuple, Any]]:
     """Arrays apart from what is static. A plain function is one static leaf; a callable module or
     a `jax.tree_util.Partial` holds arrays, which stay dynamic."""
     arrays, rest = (None, function) if isfunction(function) else eqx.partition(function, _is_array)

@@ -1,10 +1,10 @@
 """How good predictions are: log predictive densities in bounded memory, errors, calibration."""
 
+import functools
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.tree_util as jtu
@@ -13,7 +13,7 @@ from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float, PyTree
 
 from ._errors import InputError
-from ._target import cast_leaves, precision_scope
+from ._target import cast_leaves, joined, precision_scope, split
 
 FLOAT64 = np.dtype(np.float64)
 
@@ -59,7 +59,9 @@ def log_predictive_density(
     over_draws = np.zeros(n_draws)
     over_points = np.full(n, -np.inf)
     with precision_scope(FLOAT64):
-        draws, data = (cast_leaves(tree, FLOAT64, "draws") for tree in (draws, data))
+        draws, data = cast_leaves(draws, FLOAT64, "draws"), cast_leaves(data, FLOAT64, "data")
+        # Compiled for the function together with what it captures: no stale globals.
+        arrays, function = split(log_likelihood)
         for first in range(0, n, wide):
             points = np.minimum(np.arange(first, first + wide), n - 1)
             real = np.arange(first, first + wide) < n
@@ -68,7 +70,7 @@ def log_predictive_density(
                 index = np.minimum(np.arange(begin, begin + tall), n_draws - 1)
                 counted = np.arange(begin, begin + tall) < n_draws
                 w = jtu.tree_map(lambda leaf: leaf[index], draws)  # noqa: B023
-                sums, peaks = _block(log_likelihood, w, some, real, counted)
+                sums, peaks = _block(arrays, function, w, some, real, counted)
                 over_draws[index[counted]] += np.asarray(sums)[counted]
                 where = points[real]
                 over_points[where] = np.logaddexp(over_points[where], np.asarray(peaks)[real])
@@ -77,12 +79,18 @@ def log_predictive_density(
     return LPD(float(joint), over_points - math.log(n_draws))
 
 
-@eqx.filter_jit
+@functools.partial(jax.jit, static_argnames="function")
 def _block(
-    log_likelihood: Callable, w: PyTree, data: PyTree, real: Any, counted: Any
+    arrays: PyTree, function: tuple, w: PyTree, data: PyTree, real: Any, counted: Any
 ) -> tuple[Float[Array, " draws"], Float[Array, " points"]]:
     """For each draw the sum over points, for each point the log of the sum over draws."""
-    values = jax.vmap(lambda one: log_likelihood(one, data))(w)
+    log_likelihood = joined(arrays, function)
+    values = jax.vmap(lambda one: jnp.asarray(log_likelihood(one, data)))(w)
+    if values.shape[1:] != real.shape:
+        raise InputError(
+            f"log_likelihood returned shape {values.shape[1:]} for {real.shape[0]} observations: "
+            "it must give one number for each, not their sum."
+        )
     sums = jnp.where(real, values, 0.0).sum(1)
     return sums, logsumexp(jnp.where(counted[:, None], values, -jnp.inf), axis=0)
 
@@ -99,7 +107,7 @@ def _length(tree: PyTree, what: str) -> int:
 
 def error_rate(y: Any, predicted: Any) -> float:
     """The share of labels that are wrong."""
-    y, predicted = np.asarray(y), np.asarray(predicted)
+    y, predicted = _vector(y), _vector(predicted)
     _same_length(y, predicted)
     return float(np.mean(y != predicted))
 
@@ -152,11 +160,11 @@ def _binned(confidence: np.ndarray, hit: np.ndarray, n_bins: int) -> Reliability
 
 def _classes(y: Any, proba: Any) -> tuple[np.ndarray, np.ndarray]:
     """Class indices and a matrix of probabilities; a vector is the probability of class 1."""
-    y, proba = np.asarray(y), np.asarray(proba, dtype=np.float64)
+    y, proba = _vector(y), np.asarray(proba, dtype=np.float64)
     if proba.ndim == 1:
         proba = np.stack([1 - proba, proba], axis=1)
     _same_length(y, proba)
-    if y.dtype.kind not in "iub" and not (y == np.round(y)).all():
+    if y.dtype.kind not in "iubf" or not (y == np.round(y)).all():
         raise InputError("y must hold class indices 0, 1, ...: columns of the probabilities.")
     y = y.astype(int)
     if len(y) and not (y.min() >= 0 and y.max() < proba.shape[1]):
@@ -164,8 +172,9 @@ def _classes(y: Any, proba: Any) -> tuple[np.ndarray, np.ndarray]:
             f"y holds classes {y.min()} to {y.max()}, the probabilities have {proba.shape[1]} "
             "columns."
         )
-    if not (np.isfinite(proba).all() and np.abs(proba.sum(1) - 1).max() < 1e-6):
-        raise InputError("the probabilities must be finite and sum to one.")
+    proper = np.isfinite(proba).all() and (proba >= 0).all()
+    if not (proper and np.abs(proba.sum(1) - 1).max() < 1e-6):
+        raise InputError("the probabilities must be finite, not negative, and sum to one.")
     return y, proba
 
 
@@ -173,9 +182,19 @@ def _classes(y: Any, proba: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def mean_squared_error(y: Any, predicted: Any) -> float:
-    y, predicted = np.asarray(y, dtype=np.float64), np.asarray(predicted, dtype=np.float64)
+    y, predicted = _vector(y).astype(np.float64), _vector(predicted).astype(np.float64)
     _same_length(y, predicted)
     return float(((y - predicted) ** 2).mean())
+
+
+def _vector(values: Any) -> np.ndarray:
+    """One number for each observation; a column is one too."""
+    array = np.asarray(values)
+    if array.ndim == 2 and array.shape[1] == 1:
+        array = array[:, 0]
+    if array.ndim != 1:
+        raise InputError(f"expected one value for each observation, got shape {array.shape}.")
+    return array
 
 
 def _same_length(y: np.ndarray, other: np.ndarray) -> None:

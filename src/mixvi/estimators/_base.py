@@ -180,10 +180,14 @@ class MVIBase(BaseEstimator):
         """Mean and standard deviation of each feature; constant ones are left at zero."""
         self._centre, self._scale = np.zeros(x.shape[1]), np.ones(x.shape[1])
         if self.standardise:
-            self._centre = weight @ x / weight.sum()
-            scale = np.sqrt(weight @ (x - self._centre) ** 2 / weight.sum())
+            # In units of the largest entry, whose square neither over- nor underflows.
+            unit = np.abs(x).max(0)
+            unit = np.where(unit > 0, unit, 1.0)
+            share = weight / weight.sum()
+            centre = share @ (x / unit)
+            scale = np.sqrt(share @ (x / unit - centre) ** 2)
             # A constant column has a spread of rounding errors only.
-            self._scale = np.where(scale > 1e-10 * (1 + np.abs(self._centre)), scale, np.inf)
+            self._centre, self._scale = centre * unit, np.where(scale > 1e-10, scale * unit, np.inf)
 
     def _scaled(self, x: Table) -> Table:
         return (x - self._centre) / self._scale

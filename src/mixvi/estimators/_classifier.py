@@ -53,7 +53,8 @@ class MVIClassifier(ClassifierMixin, MVIBase):
     posterior_ : mixvi.Posterior
         The Gaussian over the weights, with its verdict.
     log_evidence_ : float
-        Its bound on the log evidence (Laplace's evidence for "laplace").
+        Its bound on the log evidence (Laplace's evidence for "laplace"), the weak log priors of
+        the hyperparameters included.
     hyper_ : dict
         Learnt hyperparameters: `log_alpha` (prior precision), `log_width`.
     screening_ : list of dict

@@ -109,8 +109,8 @@ class MVIRegressor(RegressorMixin, MVIBase):
             if self.df is not None and not (isinstance(self.df, Real) and self.df > 0):
                 raise InputError(f"df must be a positive number or None, got {self.df!r}.")
             return StudentT(None if self.df is None else float(self.df))
-        if self.noise == "poisson" and ((y < 0).any() or (y != np.round(y)).any()):
-            raise InputError('noise="poisson" needs counts: whole numbers that are not negative.')
+        if self.noise == "poisson":
+            _check_counts(y)
         return REAL[self.noise]()
 
     def predict(self, X, return_std=False):
@@ -143,6 +143,13 @@ class MVIRegressor(RegressorMixin, MVIBase):
         the paper), or with `pointwise=True` of each row (by quadrature)."""
         check_is_fitted(self)
         y = column_or_1d(np.asarray(y, dtype=np.float64))
+        if isinstance(self._model.likelihood, Poisson):
+            _check_counts(y)
         found = self._lpd(X, (y - self._y_centre) / self._y_scale, pointwise, n_draws, key)
         # The density of y is that of the scaled target divided by the scale.
         return found - math.log(self._y_scale) * (1 if pointwise else len(y))
+
+
+def _check_counts(y: np.ndarray) -> None:
+    if (y < 0).any() or (y != np.round(y)).any():
+        raise InputError('noise="poisson" needs counts: whole numbers that are not negative.')

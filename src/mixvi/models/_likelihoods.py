@@ -13,6 +13,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.scipy.special as jsp
+import jax.scipy.stats as jst
 import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
@@ -20,13 +21,13 @@ from jaxtyping import Array, Float
 from .._draws import Quadrature
 
 Hyper = dict[str, Any]
-CDF_NODES, G_NODES = 128, 256
+NODES, CDF_NODES = 512, 256
 LOG_FLOOR = math.log(1e-3)
 
 
 def log_normal(x: Any, mean: Any, sd: float) -> Any:
-    """Up to a constant: a prior that only says which values are odd."""
-    return -0.5 * ((x - mean) / sd) ** 2
+    """A prior that only says which values are odd."""
+    return -0.5 * ((x - mean) / sd) ** 2 - math.log(sd * math.sqrt(2 * math.pi))
 
 
 def noise_prior(log_scale: Any, usual: float) -> Any:
@@ -63,6 +64,55 @@ class Likelihood(eqx.Module):
     def mean(self, eta: Array, hyper: Hyper) -> Array:
         """`E(y | eta)`, or the location where that does not exist."""
 
+    def bump(self, y: Array, hyper: Hyper) -> tuple[Array, Array]:
+        """Where in `eta` the likelihood of `y` bends, and how sharply: a centre and a width."""
+        del hyper
+        return jnp.zeros_like(y), jnp.ones_like(y)
+
+    def predictive_log_prob(self, y: Array, mean: Array, sd: Array, hyper: Hyper) -> Array:
+        """`log E p(y | eta)` for `eta ~ N(mean, sd^2)`, one predictor: trapezoids over nodes that
+        follow the Gaussian and nodes that follow the likelihood, whichever is narrower."""
+        centre, width = self.bump(y, hyper)
+        ours = jnp.linspace(-8.0, 8.0, NODES)[:, None]
+        theirs = jnp.sinh(jnp.linspace(-12.0, 12.0, NODES))[:, None]
+        spread = jnp.maximum(sd, 1e-12 * (1 + jnp.abs(mean)))
+        low, high = mean - 38 * spread, mean + 38 * spread  # the normal density underflows there
+        nodes = [mean + spread * ours, jnp.clip(centre + width * theirs, low, high)]
+        eta = jnp.sort(jnp.concatenate(nodes), axis=0)
+        z = (eta - mean) / spread
+        value = self.log_prob(y, eta, hyper) - 0.5 * z**2 - 0.5 * math.log(2 * math.pi)
+        step = jnp.diff(z, axis=0)
+        both = jnp.logaddexp(value[1:], value[:-1]) + jnp.log(0.5 * step)
+        return jsp.logsumexp(jnp.where(step > 0, both, -jnp.inf), axis=0)
+
+
+# Student's t is normal with variance sigma^2 / g, g ~ Gamma(df / 2, df / 2), and Cauchy is its
+# df = 1: a normal predictor plus such noise is normal given g. One integral, over u = log g, is
+# exact however narrow the noise is.
+
+
+def _mixture(df: Any) -> tuple[Array, Array]:
+    """Values of `g` and the logarithms of their weights."""
+    wide = 10 * jnp.sqrt(2 / df)
+    u = jnp.linspace(-60 / df - wide, jnp.log1p(wide + 80 / df), NODES)
+    log_weight = 0.5 * df * (u - jnp.exp(u))
+    return jnp.exp(u), log_weight - jsp.logsumexp(log_weight)
+
+
+def t_cdf(df: Any, sigma: Array, y: Array, mean: Array, sd: Array) -> Array:
+    def add(total: Array, node: tuple[Array, Array]) -> tuple[Array, None]:
+        g, log_share = node
+        scale = jnp.sqrt(sd**2 + sigma**2 / g)
+        return total + jnp.exp(log_share) * jsp.ndtr((y - mean) / scale), None
+
+    return lax.scan(add, jnp.zeros(jnp.broadcast_shapes(y.shape, mean.shape)), _mixture(df))[0]
+
+
+def t_log_prob(df: Any, sigma: Array, y: Array, mean: Array, sd: Array) -> Array:
+    g, log_share = (part[:, None] for part in _mixture(df))
+    scale = jnp.sqrt(sd**2 + sigma**2 / g)
+    return jsp.logsumexp(log_share + jst.norm.logpdf(y, mean, scale), axis=0)
+
 
 class RealLikelihood(Likelihood):
     """For a real target: also a distribution function, from which quantiles come."""
@@ -84,6 +134,9 @@ class RealLikelihood(Likelihood):
     @abc.abstractmethod
     def spread(self, hyper: Hyper) -> Array:
         """A width of the noise, where the search for quantiles begins."""
+
+    def bump(self, y, hyper):
+        return y, self.spread(hyper) * jnp.ones_like(y)
 
     def mean(self, eta, hyper):
         del hyper
@@ -151,6 +204,9 @@ class Gaussian(RealLikelihood):
     def predictive_cdf(self, y, mean, sd, hyper):
         return jsp.ndtr((y - mean) / jnp.sqrt(sd**2 + jnp.exp(2 * hyper["log_sigma"])))
 
+    def predictive_log_prob(self, y, mean, sd, hyper):
+        return jst.norm.logpdf(y, mean, jnp.sqrt(sd**2 + jnp.exp(2 * hyper["log_sigma"])))
+
     def spread(self, hyper):
         return jnp.exp(hyper["log_sigma"])
 
@@ -172,6 +228,12 @@ class Cauchy(RealLikelihood):
 
     def cdf(self, y, eta, hyper):
         return 0.5 + jnp.arctan((y - eta) * jnp.exp(-hyper["log_gamma"])) / math.pi
+
+    def predictive_cdf(self, y, mean, sd, hyper):
+        return t_cdf(1.0, jnp.exp(hyper["log_gamma"]), y, mean, sd)
+
+    def predictive_log_prob(self, y, mean, sd, hyper):
+        return t_log_prob(1.0, jnp.exp(hyper["log_gamma"]), y, mean, sd)
 
     def spread(self, hyper):
         return jnp.exp(hyper["log_gamma"])
@@ -207,18 +269,10 @@ class StudentT(RealLikelihood):
         return jnp.where(t > 0, 1 - tail, tail)
 
     def predictive_cdf(self, y, mean, sd, hyper):
-        # Student's t is normal with variance sigma^2 / g, g ~ Gamma(df / 2, df / 2), so eta + noise
-        # is normal given g: one integral, over u = log g, without incomplete beta functions.
-        df, variance = self._df(hyper), jnp.exp(2 * hyper["log_sigma"])
-        u = jnp.linspace(-60 / df - 2, 2 + 4 / jnp.sqrt(df), G_NODES)
-        log_weight = 0.5 * df * (u - jnp.exp(u))
-        weight = jnp.exp(log_weight - jsp.logsumexp(log_weight))
+        return t_cdf(self._df(hyper), jnp.exp(hyper["log_sigma"]), y, mean, sd)
 
-        def add(total: Array, node: tuple[Array, Array]) -> tuple[Array, None]:
-            g, share = node
-            return total + share * jsp.ndtr((y - mean) / jnp.sqrt(sd**2 + variance / g)), None
-
-        return lax.scan(add, jnp.zeros_like(y), (jnp.exp(u), weight))[0]
+    def predictive_log_prob(self, y, mean, sd, hyper):
+        return t_log_prob(self._df(hyper), jnp.exp(hyper["log_sigma"]), y, mean, sd)
 
     def spread(self, hyper):
         return jnp.exp(hyper["log_sigma"])
@@ -246,6 +300,10 @@ class Poisson(RealLikelihood):
     def spread(self, hyper):
         del hyper
         return jnp.ones(())
+
+    def bump(self, y, hyper):
+        del hyper
+        return jnp.log(y + 0.5), 1 / jnp.sqrt(y + 1)
 
 
 REAL: dict[str, type[RealLikelihood]] = {
