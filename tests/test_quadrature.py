@@ -89,7 +89,7 @@ def test_expectation_against_many_draws(precision, diagonal):
         values = np.asarray(jax.vmap(model)(jnp.asarray(points)))
     noise = float(values.std()) / math.sqrt(len(values))
     assert found == pytest.approx(float(values.mean()), abs=4 * noise)
-    assert noise < 0.05
+    assert noise < 0.1
 
 
 def test_draws_tend_to_quadrature_and_all_families_agree():
