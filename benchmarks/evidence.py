@@ -65,14 +65,14 @@ def main() -> None:
                 },
                 50,
             )
-            step = 1e-3
+            step = 2e-4
             for j, label in enumerate(target.hyper_structure.names):
                 move = step * np.eye(len(gradient))[j]
                 values = [
                     float(find(target.theta + k * move, found.mode).log_evidence)
                     for k in (-2, -1, 1, 2)
                 ]
-                # Five points, so that the differences themselves are exact to about 1e-10.
+                # Five points, so that the differences themselves are exact to about 1e-9.
                 numeric = (values[0] - 8 * values[1] + 8 * values[2] - values[3]) / (12 * step)
                 error = abs(gradient[j] / numeric - 1)
                 ratio = seconds["gradient"] / seconds["laplace"]

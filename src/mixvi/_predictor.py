@@ -88,14 +88,16 @@ class LinearPredictor(eqx.Module):
         """`E log p~(w)` under `N(mean, root root^T)`, `z` and `weights` a rule for N(0, 1)."""
         eta, sd = self.predictors(mean, root, *extra)
 
-        # One chunk's values live at a time, in the backward pass too.
-        @jax.checkpoint
         def chunk(nodes: Array, its_weights: Array) -> Array:
             at = eta + sd * nodes[:, None]
             return (its_weights @ jax.vmap(lambda e: self._likelihoods(e, extra))(at)).sum()
 
+        if z.shape[0] == 1:
+            return chunk(z[0], weights[0]) + self._prior(mean, root, extra)
+
+        # One chunk's values live at a time, in the backward pass too.
         def add(total: Array, batch: tuple[Array, Array]) -> tuple[Array, None]:
-            return total + chunk(*batch), None
+            return total + jax.checkpoint(chunk)(*batch), None
 
         likelihood, _ = lax.scan(add, jnp.zeros((), mean.dtype), (z, weights))
         return likelihood + self._prior(mean, root, extra)
