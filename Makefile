@@ -14,7 +14,7 @@ demo: $(READY)
 
 # Two processes: most of the time is compilation, which takes one core and some.
 test: $(READY)
-	$(RUN) -m pytest -q -n 2 --dist loadfile
+	$(RUN) -m pytest -q -n 2
 
 lint: $(READY)
 	$(RUN) -m ruff check .

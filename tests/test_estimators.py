@@ -19,7 +19,7 @@ from mixvi.estimators._base import padding
 
 X, Y = make_moons(60, noise=0.25, random_state=0)
 SMALL = {"n_basis": 6}
-CHECKED = {"n_basis": 15}
+CHECKED = {"n_basis": 15, "diagnostics": False}
 
 
 @pytest.fixture(scope="module")
@@ -44,10 +44,10 @@ def test_scikit_learns_own_checks(estimator, excused):
 
 
 def test_weights_are_repeats_for_the_regressor_too():
-    weight = np.arange(70) % 4
-    weighted = MVIRegressor(n_basis=70).fit(LINE, TARGET, sample_weight=weight)
-    repeated = MVIRegressor(n_basis=70).fit(np.repeat(LINE, weight, 0), np.repeat(TARGET, weight))
-    np.testing.assert_allclose(weighted.predict(LINE), repeated.predict(LINE), atol=1e-4)
+    x, y, weight = LINE[:20], TARGET[:20], np.arange(20) % 4
+    weighted = MVIRegressor(**CHECKED).fit(x, y, sample_weight=weight)
+    repeated = MVIRegressor(**CHECKED).fit(np.repeat(x, weight, 0), np.repeat(y, weight))
+    np.testing.assert_allclose(weighted.predict(x), repeated.predict(x), atol=1e-4)
 
 
 def test_what_a_fit_leaves(moons):
@@ -69,7 +69,7 @@ def test_what_a_fit_leaves(moons):
 def test_log_predictive_densities(moons):
     pointwise = moons.log_predictive_density(X, Y, pointwise=True)
     np.testing.assert_allclose(
-        pointwise, np.log(moons.predict_proba(X)[np.arange(60), Y]), rtol=1e-6
+        pointwise, np.log(moons.predict_proba(X)[np.arange(60), Y]), atol=2e-5
     )
     joint = moons.log_predictive_density(X, Y)
     # The same integral over the same draws, by hand.
