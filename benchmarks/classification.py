@@ -177,7 +177,7 @@ def main() -> None:
     else:
         with multiprocessing.get_context("spawn").Pool(options.workers, maxtasksperchild=1) as pool:
             pool.map(one_job, jobs, chunksize=1)
-    print(f"{machine()}\n")
+    print(f"{machine()}; {options.workers} processes at once, which the fit times feel\n")
     table([r for r in read() if r["split"] < options.splits], options.sets, options.splits)
 
 
