@@ -29,6 +29,8 @@ from ..models import (
 
 # A dense Hessian of more weights than this is not worth its time.
 MOST_WEIGHTS = 3000
+# A model, what its basis learnt, and the data of its log density.
+Candidate = tuple[Model, dict[str, Any], dict[str, Any]]
 Table = Float[np.ndarray, "n features"]
 Vector = Float[np.ndarray, " n"]
 
@@ -67,32 +69,8 @@ class MVIBase(BaseEstimator):
         candidates = [
             self._candidate(x, y, weight, likelihood, size, widest, seed) for size in sizes
         ]
-        starts, data_of_start, owner = [], [], []
-        for k, (model, shared, data) in enumerate(candidates):
-            its = self._starts(model, shared, seed)
-            starts += its
-            data_of_start += [data] * len(its)
-            owner += [k] * len(its)
-        model, shared, data = candidates[0]
-        init = model.init(shared)
-        if len(starts) > 1:
-            found = screen(
-                model.log_density,
-                init,
-                starts,
-                data_of_start=data_of_start,
-                family=self.screen_by,
-                steps=self.screen_steps,
-                key=seed,
-            )
-            self.screening_ = [
-                {"n_basis": sizes[k] if sizes[0] else None, "bound": float(score), "hyper": hyper}
-                for k, score, hyper in zip(owner, found.scores, found.hypers, strict=True)
-            ]
-            hyper, init = found.hyper, found.mode
-            _, shared, data = candidates[owner[found.best]]
-        else:
-            self.screening_, hyper = [], starts[0]
+        chosen, hyper, init = self._screened(candidates, sizes, seed)
+        model, shared, data = candidates[chosen]
         self._model, self._shared = model, shared
         self.n_basis_ = int(shared["mask"].sum())
         self.posterior_: Posterior = fit(
@@ -111,6 +89,34 @@ class MVIBase(BaseEstimator):
         self.log_evidence_ = float(self.posterior_.log_evidence)
         self.hyper_ = {name: np.asarray(v) for name, v in self.posterior_.hyper.items()}
         self.n_iter_ = int(self.posterior_.stats.get("passes", self.posterior_.stats["mode_steps"]))
+
+    def _screened(
+        self, candidates: list[Candidate], sizes: list[int], seed: int
+    ) -> tuple[int, dict[str, Any], Any]:
+        """Which candidate to take, with its hyperparameters and the mode there."""
+        starts, owner = [], []
+        for k, (model, shared, _) in enumerate(candidates):
+            its = self._starts(model, shared, seed)
+            starts += its
+            owner += [k] * len(its)
+        model, shared, _ = candidates[0]
+        init, self.screening_ = model.init(shared), []
+        if len(starts) == 1:
+            return 0, starts[0], init
+        found = screen(
+            model.log_density,
+            init,
+            starts,
+            data_of_start=[candidates[k][2] for k in owner],
+            family=self.screen_by,
+            steps=self.screen_steps,
+            key=seed,
+        )
+        self.screening_ = [
+            {"n_basis": sizes[k] if sizes[0] else None, "bound": float(score), "hyper": hyper}
+            for k, score, hyper in zip(owner, found.scores, found.hypers, strict=True)
+        ]
+        return owner[found.best], found.hyper, found.mode
 
     def _seed(self) -> int:
         if self.random_state is None or isinstance(self.random_state, int | np.integer):
@@ -145,7 +151,7 @@ class MVIBase(BaseEstimator):
         size: int,
         widest: int,
         seed: int,
-    ) -> tuple[Model, dict[str, Any], dict[str, Any]]:
+    ) -> Candidate:
         basis = self._basis(size, widest)
         shared = basis.fit_shared(x, seed)
         if (n := (len(shared["mask"]) + 1) * likelihood.n_outputs) > MOST_WEIGHTS:
