@@ -140,12 +140,12 @@ def test_float32_on_request(family):
 def test_draws_grow_until_the_gap_closes():
     """A Cauchy posterior in 21 dimensions, far from Gaussian: 80 draws of a full root (252 free
     numbers) are too few and more are taken; draws that the user chose are left alone."""
-    data = cauchy_data(0)
+    data = cauchy_data(2)
     chosen = mixvi.fit(cauchy, np.zeros(21), "full", data, draws=80)
     assert chosen.stats["draws"] == 80
     assert chosen.gap > 0.5
     grown = mixvi.fit(cauchy, np.zeros(21), "full", data)
-    assert grown.stats["draws"] >= 256
+    assert grown.stats["draws"] > 256
     assert grown.gap < 0.3 * chosen.gap
     assert grown.elbo.value > chosen.elbo.value
 
