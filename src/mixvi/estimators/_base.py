@@ -26,6 +26,7 @@ from ..models import (
     paper_starts,
     spread_starts,
 )
+from ._weights import standardiser
 
 # A dense Hessian of more weights than this is not worth its time.
 MOST_WEIGHTS = 3000
@@ -183,17 +184,9 @@ class MVIBase(BaseEstimator):
     # --- inputs -------------------------------------------------------------------------------
 
     def _standardise(self, x: Table, weight: Vector) -> None:
-        """Mean and standard deviation of each feature; constant ones are left at zero."""
         self._centre, self._scale = np.zeros(x.shape[1]), np.ones(x.shape[1])
         if self.standardise:
-            # In units of the largest entry, whose square neither over- nor underflows.
-            unit = np.abs(x).max(0)
-            unit = np.where(unit > 0, unit, 1.0)
-            share = weight / weight.sum()
-            centre = share @ (x / unit)
-            scale = np.sqrt(share @ (x / unit - centre) ** 2)
-            # A constant column has a spread of rounding errors only.
-            self._centre, self._scale = centre * unit, np.where(scale > 1e-10, scale * unit, np.inf)
+            self._centre, self._scale = standardiser(x, weight)
 
     def _scaled(self, x: Table) -> Table:
         return (x - self._centre) / self._scale

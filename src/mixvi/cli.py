@@ -1,0 +1,175 @@
+"""The command line: `mixvi paper ...` reproduces the paper, `mixvi data ...` gets its data sets."""
+
+import argparse
+import sys
+from collections.abc import Sequence
+from pathlib import Path
+from typing import Any
+
+from ._errors import MixviError
+
+RESULTS = Path("mixvi-paper")
+
+
+def main(arguments: Sequence[str] | None = None) -> int:
+    """Returns the exit status: 0, 1 after an error that was said in a sentence, 130 if stopped."""
+    arguments = list(sys.argv[1:] if arguments is None else arguments)
+    options = _parser().parse_args(arguments)
+    options.command = " ".join(["mixvi", *arguments])
+    try:
+        return options.call(options) or 0
+    except (MixviError, ImportError) as err:
+        print(f"mixvi: {err}", file=sys.stderr)
+        return 1
+    except KeyboardInterrupt:
+        print("\nstopped; the same command goes on from here", file=sys.stderr)
+        return 130
+    except BrokenPipeError:
+        return 0
+
+
+def _parser() -> argparse.ArgumentParser:
+    parser = argparse.ArgumentParser(prog="mixvi", description=__doc__)
+    parser.add_argument("--version", action="version", version=_version())
+    topics = parser.add_subparsers(required=True, metavar="paper | data")
+    paper = topics.add_parser("paper", help="reproduce the paper's tables and figures")
+    _paper(paper.add_subparsers(required=True, metavar="experiment"))
+    data = topics.add_parser("data", help="the paper's data sets")
+    _data(data.add_subparsers(required=True, metavar="list | get | path"))
+    return parser
+
+
+def _version() -> str:
+    from . import __version__
+
+    return f"mixvi {__version__}"
+
+
+# --- paper ------------------------------------------------------------------------------------
+
+
+def _paper(topics: Any) -> None:
+    about = {
+        "toy": "the 2-D example, Figure 1",
+        "cauchy": "robust regression, 100 data sets, Figure 2",
+        "binary": "logistic regression, 13 sets with published splits",
+        "multiclass": "softmax regression, 8 sets, 100 splits",
+        "all": "all of these",
+        "quick": "a small part of all, nothing to download, and its report",
+    }
+    for name, text in about.items():
+        one = topics.add_parser(name, help=text, description=f"Runs {text}, into a results folder.")
+        _run_options(one, name)
+        one.set_defaults(call=_quick if name == "quick" else _experiments, experiment=name)
+    report = topics.add_parser("report", help="write report.html and report.md from a folder")
+    report.add_argument("--out", type=Path, default=RESULTS, help="the results folder")
+    report.add_argument("--to", type=Path, help="where the report goes, if elsewhere")
+    report.set_defaults(call=_report)
+
+
+def _run_options(parser: argparse.ArgumentParser, name: str) -> None:
+    add = parser.add_argument
+    add("--out", type=Path, default=RESULTS, help="results folder (default: %(default)s)")
+    add("--jobs", type=int, default=1, metavar="N", help="processes, one set each (CPU)")
+    add("--seed", type=int, default=0, help="of splits, starts and draws (default: 0)")
+    add("--retry-failed", action="store_true", help="try rows again that failed")
+    if name == "quick":
+        return
+    add(
+        "--protocol",
+        choices=("best", "paper", "both"),
+        default="best",
+        help="our defaults, or the paper's draws, optimiser, screening and starts",
+    )
+    add("--sets", nargs="+", metavar="SET", help="only these sets")
+    add("--methods", nargs="+", metavar="METHOD", help="laplace, mu, eig, lr, diag, full")
+    add("--splits", metavar="N", help="the first N splits, or a range such as 3-7")
+    add("--draws", type=int, metavar="S", help="fixed draws (default: the protocol's)")
+    add("--predict-draws", type=int, default=10_000, metavar="S'", help="draws for predictions")
+
+
+def _experiments(options: argparse.Namespace) -> None:
+    from .paper import experiments
+    from .paper._protocol import METHODS, Settings, protocol
+
+    chosen = experiments.EXPERIMENTS if options.experiment == "all" else (options.experiment,)
+    names = ("best", "paper") if options.protocol == "both" else (options.protocol,)
+    splits = tuple(experiments.parse_splits(options.splits)) if options.splits else None
+    for name in names:
+        plan = experiments.Plan(
+            chosen,
+            Settings(protocol(name), options.draws, options.predict_draws, options.seed),
+            tuple(options.sets) if options.sets else None,
+            tuple(options.methods or METHODS),
+            splits,
+        )
+        _run(plan, options)
+    print(f"rows are in {options.out}; now: mixvi paper report --out {options.out}")
+
+
+def _quick(options: argparse.Namespace) -> None:
+    from .paper import experiments
+    from .paper._protocol import Settings, protocol
+    from .paper.printed import METHODS
+
+    settings = Settings(protocol("best"), seed=options.seed)
+    parts = (("toy",), None, None), (("cauchy",), None, 10)
+    parts += ((("multiclass",), ("iris", "wine", "balance"), 5),)
+    for chosen, sets, n_splits in parts:
+        plan = experiments.Plan(chosen, settings, sets, METHODS, n_splits=n_splits, trend=False)
+        _run(plan, options)
+    _report(argparse.Namespace(out=options.out, to=None))
+
+
+def _run(plan: Any, options: argparse.Namespace) -> None:
+    from .paper import experiments
+
+    experiments.run(
+        plan,
+        options.out,
+        jobs=options.jobs,
+        retry_failed=options.retry_failed,
+        command=options.command,
+    )
+
+
+def _report(options: argparse.Namespace) -> None:
+    from .paper._report import write_report
+
+    print(f"wrote {write_report(options.out, options.to)}")
+
+
+# --- data -------------------------------------------------------------------------------------
+
+
+def _data(topics: Any) -> None:
+    topics.add_parser("list", help="all sets, and which are here").set_defaults(call=_list)
+    get = topics.add_parser("get", help="download sets into the cache")
+    get.add_argument("names", nargs="+", metavar="SET", help="names as in the paper, or all")
+    get.add_argument("--force", action="store_true", help="download again")
+    get.set_defaults(call=_get)
+    path = topics.add_parser("path", help="where a set comes from")
+    path.add_argument("name", metavar="SET")
+    path.set_defaults(call=lambda options: print(_sets().path(options.name)))
+
+
+def _sets() -> Any:
+    from .paper import data
+
+    return data
+
+
+def _list(_: argparse.Namespace) -> None:
+    print(_sets().describe())
+
+
+def _get(options: argparse.Namespace) -> None:
+    data = _sets()
+    names = data.NAMES if options.names == ["all"] else options.names
+    for name in names:
+        data.get(name, force=options.force)
+        print(f"{name}: {data.path(name)}")
+
+
+if __name__ == "__main__":
+    sys.exit(main())

@@ -1,0 +1,99 @@
+"""How an experiment is run: the paper's way, or ours. Frozen before any test score was seen.
+
+Both make the same rows, so that a reader sees what each change buys.
+"""
+
+import dataclasses
+from typing import Any
+
+import jax.numpy as jnp
+import numpy as np
+
+from .._draws import IID, Draws, Matched
+from .._errors import InputError
+from .._families import LowRank, MeanField
+from .._options import one_of
+
+METHODS = ("laplace", "mu", "eig", "lr", "diag", "full")
+N_PREDICT = 10_000
+# Softmax posteriors have no quadrature: enough draws for every family at every size here.
+FEWEST_MATCHED = 1024
+
+
+class LowRankFromNoise(LowRank):
+    """MVI_lr from the paper's start: U, V ~ N(0, 0.01 I) in `L = C + U V^T`, so `U <- R^-1 U`."""
+
+    start_is_stationary = False
+    poorer = None
+
+    def starts(self, root, a, gradient):
+        del gradient
+        u, v = np.random.default_rng(0).normal(0.0, 0.1, (2, a.shape[0]))
+        return jnp.concatenate([jnp.linalg.solve(root.matrix, u), jnp.asarray(v, a.dtype)])[None]
+
+
+@dataclasses.dataclass(frozen=True)
+class Protocol:
+    """Everything that is a matter of choice.
+
+    `sizes`: numbers of basis functions to choose from, once for all splits of a set. `n_starts`:
+    random pairs of hyperparameters for each (None: six spread ones). `scale_by`: which rows
+    standardise the inputs ("published": as the files are, and what they leave raw over all rows).
+    """
+
+    name: str
+    sizes: tuple[int, ...]
+    n_starts: int | None
+    weak_prior: bool
+    scale_by: str
+    optimiser: str
+    iid_draws: int | None  # None: quadrature for one predictor, matched draws for several
+
+    def draws(self, dim: int, n_outputs: int, n: int | None) -> Draws | None:
+        """The fixed draws; None leaves it to quadrature. `n` overrides their number."""
+        if self.iid_draws is not None:
+            return IID(n or self.iid_draws)
+        if n is None and n_outputs == 1:
+            return None
+        return Matched(n or max(FEWEST_MATCHED, 4 * dim))
+
+    def families(self, method: str) -> dict[str, Any]:
+        """What to fit for a method, by the name of its start; VI_diag has two."""
+        if method == "diag":
+            return {start: MeanField(start) for start in ("laplace", "small")}
+        if method == "lr" and self.name == "paper":
+            return {"random": LowRankFromNoise()}
+        return {"": method}
+
+
+BEST = Protocol("best", (30,), None, True, "training", "bfgs", None)
+PAPER = Protocol("paper", (10, 20, 30), 10, False, "published", "scg", 1000)
+PROTOCOLS = {one.name: one for one in (BEST, PAPER)}
+
+
+@dataclasses.dataclass(frozen=True)
+class Settings:
+    """What decides the numbers of a row, beside its own name."""
+
+    protocol: Protocol
+    n_draws: int | None = None  # S; None: the protocol's own
+    n_predict: int = N_PREDICT  # S'
+    seed: int = 0
+
+    def __post_init__(self):
+        least = 1000
+        if self.n_predict < least or self.n_predict % least:
+            raise InputError(
+                f"the number of draws for predictions must be a multiple of {least}, got "
+                f"{self.n_predict}."
+            )
+        if self.seed < 0:
+            raise InputError(f"the seed must not be negative, got {self.seed}.")
+
+    def as_dict(self) -> dict[str, Any]:
+        return dataclasses.asdict(self)
+
+
+def protocol(name: str) -> Protocol:
+    one_of("protocol", name, tuple(PROTOCOLS))
+    return PROTOCOLS[name]

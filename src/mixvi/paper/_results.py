@@ -1,0 +1,135 @@
+"""A results folder: JSON lines that are only ever appended to, by one process at a time.
+
+A line is written at once and flushed to the disk; a line that a killed run left unfinished is cut
+off by the next one. So at any moment a folder holds finished rows and nothing else.
+"""
+
+import json
+import math
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from .._errors import InputError
+
+Record = dict[str, Any]
+Key = tuple[str, str, str, int, str]
+KINDS = ("rows", "jobs", "runs")
+
+
+def key(row: Record) -> Key:
+    """What a row is about. There is one row of each."""
+    return row["protocol"], row["experiment"], row["set"], int(row["split"]), row["method"]
+
+
+def read(folder: Path, kind: str) -> list[Record]:
+    """All finished records. A last line without its end belongs to a run that was killed."""
+    path = folder / f"{kind}.jsonl"
+    if not path.exists():
+        return []
+    records = []
+    *lines, _ = path.read_bytes().split(b"\n")
+    for number, line in enumerate(lines, 1):
+        try:
+            records.append(json.loads(line))
+        except ValueError as err:
+            raise InputError(
+                f"{path}, line {number}: not a record ({err}). The file was changed by something "
+                "else; delete that line (its experiment runs again) or take another folder."
+            ) from err
+    return records
+
+
+class Results:
+    """The folder opened for writing. Raises if another process has it open."""
+
+    def __init__(self, folder: Path):
+        self.folder = folder
+        try:
+            folder.mkdir(parents=True, exist_ok=True)
+            self._lock = (folder / ".lock").open("a+")
+        except OSError as err:
+            raise InputError(f"cannot write results to {folder}: {err}.") from err
+        try:
+            _lock_or_raise(self._lock)
+        except OSError as err:
+            self._lock.close()
+            raise InputError(
+                f"another run is writing to {folder}: wait for it, or name another folder with "
+                "--out."
+            ) from err
+        for kind in KINDS:
+            _cut_unfinished(folder / f"{kind}.jsonl")
+        self.done = {key(row) for row in read(folder, "rows")}
+
+    def append(self, kind: str, records: Iterable[Record]) -> None:
+        """At once and for good. Rows that are there already are left as they are."""
+        records = list(records)
+        if kind == "rows":
+            records = [row for row in records if key(row) not in self.done]
+            self.done |= {key(row) for row in records}
+        if not records:
+            return
+        text = "".join(json.dumps(_finite(record)) + "\n" for record in records)
+        with (self.folder / f"{kind}.jsonl").open("ab") as file:
+            file.write(text.encode())
+            file.flush()
+            os.fsync(file.fileno())
+
+    def check_settings(self, protocol: str, settings: Record) -> None:
+        """One folder, one set of settings for each protocol: medians must not mix them."""
+        wanted = json.loads(json.dumps(settings))
+        for run in read(self.folder, "runs"):
+            old = run["settings"]
+            if old["protocol"]["name"] == protocol and old != wanted:
+                differs = [name for name in wanted if old.get(name) != wanted[name]]
+                raise InputError(
+                    f"{self.folder} holds rows of protocol {protocol} with other settings "
+                    f"({', '.join(differs)}): use the same ones, or another folder with --out."
+                )
+
+    def forget_failed(self, wanted: set[Key]) -> int:
+        """Takes failed rows out, so that they are tried again; how many."""
+        path = self.folder / "rows.jsonl"
+        rows = read(self.folder, "rows")
+        kept = [row for row in rows if not (row["failed"] and key(row) in wanted)]
+        if len(kept) < len(rows):
+            new = path.with_suffix(".new")
+            new.write_text("".join(json.dumps(row) + "\n" for row in kept), encoding="utf-8")
+            os.replace(new, path)
+        self.done = {key(row) for row in kept}
+        return len(rows) - len(kept)
+
+    def __enter__(self) -> "Results":
+        return self
+
+    def __exit__(self, *_: Any) -> None:
+        self._lock.close()
+
+
+def _finite(value: Any) -> Any:
+    """NaN and infinities are not JSON."""
+    if isinstance(value, dict):
+        return {name: _finite(one) for name, one in value.items()}
+    if isinstance(value, list | tuple):
+        return [_finite(one) for one in value]
+    return None if isinstance(value, float) and not math.isfinite(value) else value
+
+
+def _cut_unfinished(path: Path) -> None:
+    if path.exists():
+        with path.open("rb+") as file:
+            file.truncate(file.read().rfind(b"\n") + 1)
+
+
+def _lock_or_raise(file: Any) -> None:
+    """Held until the file is closed or the process ends, however it ends."""
+    try:
+        import fcntl
+    except ImportError:  # Windows
+        import msvcrt
+
+        msvcrt.locking(file.fileno(), msvcrt.LK_NBLCK, 1)  # type: ignore[attr-defined]
+    else:
+        fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)

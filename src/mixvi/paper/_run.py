@@ -1,0 +1,390 @@
+"""One set of one experiment: its splits in blocks, every method on the same screened starts.
+
+Rows are handed on as soon as a method is done with a block. What a block contains does not depend
+on what is already there, so a run that was stopped ends with the same rows as one that was not.
+"""
+
+import dataclasses
+import math
+import os
+import time
+import warnings
+from collections.abc import Callable, Iterable
+from concurrent.futures import ThreadPoolExecutor
+from typing import Any, NamedTuple
+
+import jax
+import numpy as np
+from jaxtyping import PyTree
+
+from .._errors import MixviError, NotConvergedWarning
+from .._fit import fit
+from .._many import fit_many
+from .._posterior import Posterior
+from .._posteriors import Posteriors
+from . import toy
+from ._compilation import compiled
+from ._evaluate import Gaussians, Scores, curve, diagnoses, scores
+from ._problems import Problems, problems, scaled
+from ._protocol import Settings
+from ._results import Key, Record
+
+SCREENING_STEPS = 10
+# The splits that choose the number of basis functions of a set: always these, whatever is asked.
+CHOOSING = range(20)
+# Joint LPD at more draws, on the first few splits: how far from converged it is.
+TREND, TREND_SPLITS = (1_000, 10_000, 100_000), 3
+# Splits in one batch: a CPU reports often, an accelerator likes to be full.
+BLOCK = {"cpu": 20}
+FULL_BLOCK = 100
+Emit = Callable[[str, list[Record]], None]
+
+
+@dataclasses.dataclass(frozen=True)
+class Task:
+    """Some splits of one set, with some methods."""
+
+    experiment: str
+    set: str
+    splits: tuple[int, ...]
+    methods: tuple[str, ...]
+    settings: Settings
+    run: str
+    trend: bool = True
+
+    def key(self, split: int, method: str) -> Key:
+        return self.settings.protocol.name, self.experiment, self.set, split, method
+
+    def keys(self) -> list[Key]:
+        return [self.key(split, method) for split in self.splits for method in self.methods]
+
+    def row(self, split: int, method: str) -> Record:
+        """Its name, and that nothing has failed yet."""
+        names = ("protocol", "experiment", "set", "split", "method")
+        return dict(zip(names, self.key(split, method), strict=True)) | {
+            "run": self.run,
+            "failed": None,
+        }
+
+    def failed(self, split: int, method: str, reason: str) -> Record:
+        return self.row(split, method) | {"failed": reason}
+
+
+class _Block(NamedTuple):
+    """Splits that run together, with what all methods share."""
+
+    task: Task
+    indices: tuple[int, ...]
+    problems: Problems
+    hyper: PyTree
+    init: np.ndarray
+
+
+def run_task(task: Task, done: set[Key], emit: Emit) -> None:
+    """Everything of the task that is not done."""
+    if task.experiment == "toy":
+        return _run_toy(task, done, emit)
+    size = FULL_BLOCK if jax.default_backend() != "cpu" else BLOCK["cpu"]
+    blocks: dict[int, list[int]] = {}
+    for split in task.splits:
+        blocks.setdefault(split // size, []).append(split)
+    for indices in blocks.values():
+        todo = [
+            method
+            for method in task.methods
+            if any(task.key(split, method) not in done for split in indices)
+        ]
+        if todo:
+            _run_block(task, tuple(indices), todo, emit)
+
+
+def _run_block(task: Task, indices: tuple[int, ...], methods: list[str], emit: Emit) -> None:
+    clock, before = _Clock(), compiled()
+    try:
+        splits, n_classes = scaled(task.experiment, task.set, indices, task.settings)
+        size = chosen_size(task, clock)
+        made = problems(splits, n_classes, task.settings.protocol, task.settings, indices, size)
+        clock.lap("prepare")
+        hyper, init, _ = screened(made)
+        clock.lap("screen", compiled().since(before).seconds)
+    except MixviError as err:
+        emit("rows", [task.failed(i, method, str(err)) for method in methods for i in indices])
+        return
+    emit("jobs", [_job(task, "screening", indices, clock, compiled().since(before).n)])
+    block = _Block(task, indices, made, hyper, init)
+    # Methods compile side by side; compiled code uses all cores by itself.
+    threads = 2 if jax.default_backend() == "cpu" else 6
+    with ThreadPoolExecutor(min(threads, os.cpu_count() or 1)) as pool:
+        for finished in [pool.submit(_run_method, block, method, emit) for method in methods]:
+            finished.result()
+
+
+def _run_method(block: _Block, method: str, emit: Emit) -> None:
+    task, clock, before = block.task, _Clock(), compiled()
+    try:
+        attempts = {
+            start: _fitted(block, family)
+            for start, family in task.settings.protocol.families(method).items()
+        }
+        compile_fit = compiled().since(before)
+        clock.lap("fit", compile_fit.seconds)
+        judged = {start: _judged(block, posts) for start, posts in attempts.items()}
+        clock.lap("evaluate", compiled().since(before).seconds - compile_fit.seconds)
+    except MixviError as err:
+        emit("rows", [task.failed(i, method, str(err)) for i in block.indices])
+        return
+    rows = []
+    for k, split in enumerate(block.indices):
+        tried = {start: _row(block, method, k, posts[k], judged[start])
+                 for start, posts in attempts.items()}  # fmt: skip
+        row = _better(tried, method)
+        row["seconds"] = {
+            part: clock.seconds[part] / len(block.indices) for part in ("fit", "evaluate")
+        }
+        if task.experiment == "cauchy" and split == 0 and not row["failed"]:
+            row["curve"] = _curve(block, attempts)
+        rows.append(row)
+    n = compiled().since(before).n
+    emit("rows", rows)
+    emit("jobs", [_job(task, method, block.indices, clock, n)])
+
+
+def _fitted(block: _Block, family: Any) -> Posteriors:
+    settings, made = block.task.settings, block.problems
+    outputs = made.model.likelihood.n_outputs
+    draws = settings.protocol.draws(made.init.size, outputs, settings.n_draws)
+    return fit_many(
+        made.model.log_density,
+        block.init,
+        family,
+        made.data,
+        block.hyper,
+        init_batched=True,
+        hyper_batched=True,
+        draws=draws,
+        optimiser=settings.protocol.optimiser,
+        key=settings.seed,
+        diagnostics=False,
+        progress=False,
+    )
+
+
+# --- screening --------------------------------------------------------------------------------
+
+
+def screened(made: Problems) -> tuple[PyTree, np.ndarray, np.ndarray]:
+    """Ten steps from every start; the hyperparameters, mode and evidence of each split's best."""
+    tried = [
+        fit_many(
+            made.model.log_density,
+            made.init,
+            "laplace",
+            made.data,
+            start,
+            hyper_batched=True,
+            hyper_steps=SCREENING_STEPS,
+            diagnostics=False,
+            progress=False,
+        )
+        for start in made.starts
+    ]
+    evidence = np.stack([posts.log_evidence for posts in tried], axis=1)
+    evidence = np.where(np.isfinite(evidence), evidence, -np.inf)
+    best = [tried[k][i] for i, k in enumerate(evidence.argmax(1))]
+    hyper = jax.tree.map(lambda *leaves: np.stack(leaves), *(post.hyper for post in best))
+    return hyper, np.stack([post.start for post in best]), evidence.max(1)
+
+
+def chosen_size(task: Task, clock: "_Clock") -> int:
+    """The number of basis functions with the highest evidence in sum over the first splits."""
+    sizes = task.settings.protocol.sizes
+    if len(sizes) == 1:
+        return sizes[0]
+    splits, n_classes = scaled(task.experiment, task.set, CHOOSING, task.settings)
+    sums = {}
+    for size in sizes:
+        # Bases are filled up to one shape, which Laplace's evidence does not notice.
+        made = problems(
+            splits, n_classes, task.settings.protocol, task.settings, CHOOSING, size, max(sizes)
+        )
+        clock.lap("prepare")
+        before = compiled()
+        sums[size] = screened(made)[2].sum()
+        clock.lap("screen", compiled().since(before).seconds)
+    return max(sums, key=lambda size: sums[size])
+
+
+# --- rows -------------------------------------------------------------------------------------
+
+
+class _Judged(NamedTuple):
+    scores: Scores
+    diagnoses: list
+    trend: np.ndarray | None
+
+
+def _judged(block: _Block, posts: Posteriors) -> _Judged | None:
+    """Scores of all; those of a failed problem are another one's and not used."""
+    whole = [post for post in posts if np.isfinite(post.flat_mean).all()]
+    if not whole:
+        return None
+    stand_ins = Posteriors(
+        post if np.isfinite(post.flat_mean).all() else whole[0] for post in posts
+    )
+    fitted, settings = Gaussians.of(stand_ins), block.task.settings
+    splits = np.array(block.indices)
+    found = scores(block.problems, fitted, splits, (settings.n_predict,), settings.seed)
+    trend, few = None, int((splits < TREND_SPLITS).sum())
+    if few and block.task.trend:
+        first = dataclasses.replace(
+            block.problems,
+            **{
+                name: jax.tree.map(lambda leaf: leaf[:few], getattr(block.problems, name))
+                for name in ("data", "shared", "test", "y_test", "y_scale")
+            },
+        )
+        some = jax.tree.map(lambda leaf: leaf[:few], fitted)
+        trend = scores(first, some, splits[:few], TREND, settings.seed).lpd
+    return _Judged(found, diagnoses(block.problems, fitted, settings.seed), trend)
+
+
+def _row(block: _Block, method: str, k: int, post: Posterior, judged: _Judged | None) -> Record:
+    task, split = block.task, block.indices[k]
+    if judged is None or not np.isfinite(post.flat_mean).all():
+        return task.failed(split, method, post.status)
+    seen = judged.diagnoses[k].diagnosis
+    row = task.row(split, method) | {
+        "lpd": float(judged.scores.lpd[k, 0]),
+        "pointwise": float(judged.scores.pointwise[k]),
+        "error": float(judged.scores.error[k]),
+        "error_draws": float(judged.scores.error_draws[k]),
+        "elbo": seen.elbo.value,
+        "elbo_se": seen.elbo.se,
+        "elbo_fixed": math.nan if post.elbo_fixed is None else float(post.elbo_fixed),
+        "khat": float(seen.khat),
+        "laplace_evidence": float(post.log_evidence_laplace),
+        "converged": bool(post.converged),
+        "n_passes": int(post.stats.get("passes", post.stats["mode_steps"])),
+        "n_basis": int(block.problems.shared["mask"][k].sum()),
+        "n_train": int((block.problems.data["weight"][k] > 0).sum()),
+        "n_test": int(block.problems.y_test.shape[1]),
+        "hyper": {name: float(value) for name, value in post.hyper.items()},
+        "status": post.status,
+    }
+    row["gap"] = row["elbo_fixed"] - row["elbo"]
+    if judged.trend is not None and k < len(judged.trend):
+        row["trend"] = {str(n): float(v) for n, v in zip(TREND, judged.trend[k], strict=True)}
+    return row
+
+
+def _better(tried: dict[str, Record], method: str) -> Record:
+    """The start with the higher bound; beside it what the paper's rule, the better test score,
+    would report."""
+    fine = {start: row for start, row in tried.items() if not row["failed"]}
+    if not fine:
+        return next(iter(tried.values()))
+    start = max(fine, key=lambda name: _bound(fine[name]))
+    row = fine[start]
+    if method == "diag":
+        row["diag"] = {
+            "start": start,
+            "lpd_best_test": max(one["lpd"] for one in fine.values()),
+            "error_best_test": min(one["error"] for one in fine.values()),
+        }
+    return row
+
+
+def _bound(row: Record) -> float:
+    return row["elbo_fixed"] if math.isfinite(row["elbo_fixed"]) else -math.inf
+
+
+def _curve(block: _Block, attempts: dict[str, Posteriors]) -> Record:
+    posts = next(iter(attempts.values()))
+    split = block.problems
+    mean, sd = curve(split, Gaussians.of(Posteriors([posts[0]])))
+    grid = np.linspace(-10, 10, 200)
+    scale, centre = float(split.y_scale[0]), float(split.y_centre[0])
+    return {
+        name: [round(float(v), 5) for v in values]
+        for name, values in (("x", grid), ("mean", centre + scale * mean), ("sd", scale * sd))
+    }
+
+
+class _Clock:
+    """Seconds of each part of a job; compiling counts apart."""
+
+    def __init__(self):
+        self.seconds = {"prepare": 0.0, "screen": 0.0, "compile": 0.0, "fit": 0.0, "evaluate": 0.0}
+        self._last = time.perf_counter()
+
+    def lap(self, part: str, of_compiling: float = 0.0) -> None:
+        now = time.perf_counter()
+        elapsed, self._last = now - self._last, now
+        of_compiling = min(of_compiling, elapsed)
+        self.seconds["compile"] += of_compiling
+        self.seconds[part] += elapsed - of_compiling
+
+
+def _job(task: Task, method: str, indices: Iterable[int], clock: _Clock, n_compiled: int) -> Record:
+    some = list(indices)
+    return {
+        "run": task.run,
+        "protocol": task.settings.protocol.name,
+        "experiment": task.experiment,
+        "set": task.set,
+        "method": method,
+        "splits": [some[0], some[-1] + 1],
+        "seconds": {part: round(value, 4) for part, value in clock.seconds.items()},
+        "n_compiled": n_compiled,
+        "backend": jax.default_backend(),
+    }
+
+
+# --- the 2-D example --------------------------------------------------------------------------
+
+
+def _run_toy(task: Task, done: set[Key], emit: Emit) -> None:
+    """Figure 1: one known density, every method, KL by quadrature."""
+    settings = task.settings
+    draws = settings.protocol.draws(2, 1, settings.n_draws)
+    for method in task.methods:
+        if task.key(0, method) in done:
+            continue
+        clock, before = _Clock(), compiled()
+        tried = {}
+        for start, family in settings.protocol.families(method).items():
+            with warnings.catch_warnings():
+                warnings.simplefilter("ignore", NotConvergedWarning)  # rows say so themselves
+                post = fit(
+                    toy.log_density,
+                    np.zeros(2),
+                    family,
+                    draws=draws,
+                    optimiser=settings.protocol.optimiser,
+                    key=settings.seed,
+                    throw=False,
+                )
+            tried[start] = _toy_row(task, method, post)
+        clock.lap("fit", compiled().since(before).seconds)
+        row = max(tried.values(), key=lambda one: -one.get("kl", math.inf))
+        emit("rows", [row | {"seconds": {"fit": clock.seconds["fit"], "evaluate": 0.0}}])
+        emit("jobs", [_job(task, method, (0,), clock, compiled().since(before).n)])
+
+
+def _toy_row(task: Task, method: str, post: Posterior) -> Record:
+    if post.elbo is None or not np.isfinite(post.flat_mean).all():
+        return task.failed(0, method, post.status)
+    root = np.diag(post.root) if post.root.ndim == 1 else post.root
+    return task.row(0, method) | {
+        "kl": float(toy.kl(post.flat_mean, root)),
+        "mean": post.flat_mean.tolist(),
+        "cov": post.cov.tolist(),
+        "elbo": post.elbo.value,
+        "elbo_se": post.elbo.se,
+        "elbo_fixed": math.nan if post.elbo_fixed is None else float(post.elbo_fixed),
+        "gap": math.nan if post.gap is None else float(post.gap),
+        "khat": math.nan if post.khat is None else float(post.khat),
+        "converged": bool(post.converged),
+        "n_passes": int(post.stats.get("passes", 0)),
+        "status": post.status,
+    }

@@ -1,0 +1,421 @@
+"""Statistics, comparison with the printed tables, and the report, on made-up rows."""
+
+import csv
+import gzip
+import html.parser
+import json
+import math
+import re
+import shutil
+import subprocess
+import sys
+
+import numpy as np
+import pytest
+import scipy.stats
+from matplotlib import image
+from matplotlib.colors import to_rgb
+
+from mixvi.paper import _cells, _claims, _figures, _findings, _reading, _record, _statements, toy
+from mixvi.paper import _statistics as statistics
+from mixvi.paper._document import Bullets, Code, Entry, Figure, Heading, Paragraph, Table
+from mixvi.paper._html import page
+from mixvi.paper._markdown import markdown
+from mixvi.paper._report import report, write_report
+from mixvi.paper.printed import METHODS, printed
+from paper_rows import JOBS, RUNS, left, made_up, two_dimensional
+
+
+def rows_of(tmp_path, rows, **others):
+    return _reading.read(left(tmp_path, rows, **others))
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Two protocols, one of them partial; one set, one method and some splits are missing."""
+    rows = two_dimensional("best")
+    rows += made_up("best", "cauchy", "cauchy", 12)
+    rows += made_up("best", "binary", "heart", 12)
+    rows += made_up("best", "multiclass", "iris", 12, gain=-0.5)
+    rows += made_up("paper", "binary", "heart", 3, ("laplace", "mu", "diag"), gain=-0.3)
+    broken = {"protocol": "best", "experiment": "binary", "set": "banana", "run": "1f3a"}
+    reason = "no mode: a < b | `c` & more"
+    rows += [{**broken, "split": k, "method": "lr", "failed": reason} for k in (0, 1, 2, 5)]
+    return left(tmp_path_factory.mktemp("results"), rows, JOBS, RUNS)
+
+
+@pytest.fixture(scope="module")
+def written(folder, tmp_path_factory):
+    path = write_report(folder, tmp_path_factory.mktemp("out"))
+    return path, path.read_text("utf-8"), path.with_suffix(".md").read_text("utf-8")
+
+
+# --- statistics -------------------------------------------------------------------------------
+
+
+def test_sign_test_by_hand():
+    first = np.array([1.0, 2, 3, 4, 5, 6, 7, 8, 9])
+    second = np.array([0.0, 1, 2, 3, 4, 5, 6, 9, 9])
+    found = statistics.sign_test(first, second)
+    # seven wins, one loss, one tie: 2 (C(8,0) + C(8,1)) / 2^8
+    assert found[:3] == (7, 1, 1)
+    assert found.p == pytest.approx(2 * 9 / 256)
+    assert found.p == pytest.approx(scipy.stats.binomtest(7, 8).pvalue)
+    assert found.verdict == 0
+    assert statistics.sign_test(first, first - 1).verdict == 1
+    assert statistics.sign_test(first - 1, first).verdict == -1
+    assert statistics.sign_test(first, first) == (0, 0, 9, 1.0)
+
+
+@pytest.mark.parametrize("n", [7, 10])
+def test_bootstrap_is_the_slow_loop(n):
+    rng = np.random.default_rng(1)
+    first = rng.standard_normal(n)
+    second = first + 0.3 * rng.standard_normal(n) - 0.1
+    index = np.random.default_rng(statistics.SEED).integers(0, n, (statistics.N_RESAMPLES, n))
+    loop = [np.median(first[chosen]) - np.median(second[chosen]) for chosen in index]
+    found = statistics.median_difference(first, second)
+    assert found == pytest.approx(tuple(np.percentile(loop, (2.5, 97.5))), abs=1e-12)
+    alone = [np.median(first[chosen]) for chosen in index]
+    assert statistics.median_error(first) == pytest.approx(np.std(alone, ddof=1))
+    assert math.isnan(statistics.median_error(first[:1]))
+
+
+def test_significant_needs_both_conditions_against_every_other():
+    rng = np.random.default_rng(2)
+    best = rng.standard_normal(40)
+    clear, slight, wild = best - 0.5, best - 1e-3, best - 0.5
+    # A small gain on every split is enough, because pairs are resampled together; a better median
+    # with almost as many losses as wins is not: the sign test says no.
+    wild[:18] += 1.0
+    assert statistics.significant(best, np.stack([clear, slight], axis=1))
+    assert not statistics.significant(best, np.stack([clear, wild], axis=1))
+    assert not statistics.significant(clear, best[:, None])
+    # Better on every split, yet the medians of resamples coincide: the bootstrap says no.
+    two_valued = np.repeat([0.0, 1.0, 2.0], [12, 16, 12])
+    shifted = two_valued - np.where(two_valued == 1.0, 0.0, 0.1)
+    assert statistics.sign_test(two_valued, shifted).verdict == 1
+    assert statistics.median_difference(two_valued, shifted).low == 0
+    assert not statistics.significant(two_valued, shifted[:, None])
+    assert not statistics.significant(best, np.empty((40, 0)))
+
+
+# --- cells and claims -------------------------------------------------------------------------
+
+
+@pytest.mark.parametrize(
+    ("table", "name", "metric", "allowed"),
+    [
+        ("binary", "banana", "lpd", 0.005 * 1238.76),
+        ("binary", "heart", "lpd", 0.5),
+        ("cauchy", "cauchy", "lpd", 0.005),
+        ("cauchy", "cauchy", "mse", 0.02 * 0.155),
+        ("binary", "heart", "error", 0.5),
+    ],
+)
+def test_tolerance_edges(table, name, metric, allowed):
+    value = printed()[table, name, metric, "laplace"].value
+    worse = -1 if metric == "lpd" else 1
+    for change, fine in ((0.999, True), (1.0, True), (1.001, False), (-50.0, True)):
+        values = np.array([value + worse * change * allowed])
+        one = _cells.Cell("best", table, name, metric, "laplace", values, value)
+        assert one.tolerance == pytest.approx(allowed)
+        assert one.no_worse is fine
+        assert one.shortfall == pytest.approx(change * allowed)
+
+
+def test_cells_counts_and_rules(tmp_path):
+    rows = made_up("best", "binary", "heart", 5, METHODS, gain=0.0)
+    for row in rows:
+        value = printed()["binary", "heart", "lpd", row["method"]].value
+        row["lpd"] = value - (2.0 if row["method"] in ("diag", "mu") else 0.0)
+        if row["method"] == "diag":
+            row["diag"]["lpd_best_test"] = value
+    found = rows_of(tmp_path, rows)
+    assert _cells.count(found, "best", _cells.LPD) == (3, 5, 110)
+    assert _cells.count(found, "best", _cells.LPD_BY_TEST) == (4, 5, 110)
+    assert _cells.count(found, "best", _cells.ERROR).printed == 110
+    assert _cells.count(found, "paper", _cells.LPD) == (0, 0, 110)
+    assert _cells.count(found, "best", _cells.LPD, ("multiclass",)) == (0, 0, 40)
+    missed = [miss for miss in _cells.misses(found, "best") if miss.cell.metric == "lpd"]
+    assert {miss.cell.method for miss in missed} == {"diag", "mu"}
+    by_method = {miss.cell.method: " ".join(_cells.reasons(miss)) for miss in missed}
+    assert "rule for VI_diag" in by_method["diag"]
+    assert "rule" not in by_method["mu"]
+    assert "5 of 100 splits" in by_method["mu"]
+    assert missed[0].cell.shortfall == pytest.approx(2.0)
+
+
+def test_pairs_need_the_split_of_every_method(tmp_path):
+    rows = made_up("best", "binary", "heart", 6, METHODS)
+    rows = [row for row in rows if row["method"] != "diag" or row["split"] in (1, 4)]
+    again = {**rows[1], "lpd": 1.0}  # the same fit once more: the later row counts
+    found = rows_of(tmp_path, [*rows, again])
+    methods, values = found.paired("best", "binary", "heart", METHODS, "lpd")
+    assert methods == METHODS
+    assert values.shape == (2, 5)
+    assert values[0, 0] == 1.0
+    assert len(found.values(("best", "binary", "heart", "laplace"), "lpd")) == 6
+    assert found.paired("best", "binary", "banana", METHODS, "lpd").values.shape == (0, 0)
+
+
+def test_claims_by_hand(tmp_path):
+    rows = made_up("best", "binary", "heart", 8, METHODS)
+    score = {"laplace": -40.0, "mu": -39.0, "eig": -41.0, "lr": -39.5, "diag": -39.0}
+    for row in rows:
+        row["lpd"] = score[row["method"]] + row["split"]
+    compared = _claims.compare(rows_of(tmp_path, rows), "best", "lpd")
+    tallies = {
+        contender: [
+            _claims.by_sign_test(_claims.chosen(compared, contender, rival))
+            for rival in _claims.RIVALS
+        ]
+        for contender in _claims.CONTENDERS
+    }
+    assert tallies == {
+        "best": [(1, 0, 0), (0, 1, 0)],
+        "mu": [(1, 0, 0), (0, 1, 0)],
+        "eig": [(0, 0, 1), (0, 0, 1)],
+        "lr": [(1, 0, 0), (0, 0, 1)],
+    }
+    assert _claims.chosen(compared, "best", "laplace")[0].method == "mu"
+    # Laplace is printed as the best on titanic; VI_diag on image.
+    assert _claims.printed_medians("best", "laplace", ("binary",)) == (12, 0, 1)
+    assert _claims.printed_medians("best", "diag", ("binary",)) == (12, 0, 1)
+    assert _claims.printed_medians("mu", "laplace").total == 22
+
+
+def test_printed_marks_are_the_papers():
+    marked = _statements.printed_marks("binary", "lpd")
+    assert marked.best["lr"] == 8
+    assert marked.bullets == {"laplace": 1, "mu": 0, "eig": 0, "lr": 5, "diag": 0}
+    assert _statements.printed_marks("binary", "error").bullets.total() == 0
+
+
+def test_marks_as_in_the_paper(tmp_path):
+    rows = made_up("best", "binary", "heart", 20, METHODS)
+    for row in rows:
+        row["error"] = 10.0 + row["split"] + (row["method"] in ("laplace", "diag"))
+        row["lpd"] = row["split"] + (row["method"] == "eig")
+    found = rows_of(tmp_path, rows)
+    place = ("best", "binary", "heart")
+    assert _cells.marks(found, *place, "lpd", 1) == (("eig",), True)
+    assert _cells.marks(found, *place, "error", -1) == (("mu", "eig", "lr"), False)  # ties
+    assert _cells.marks(found, "best", "binary", "banana", "lpd", 1) == ((), False)
+
+
+def test_distance_from_the_two_dimensional_posterior():
+    mean, root = np.array([0.3, -0.2]), np.array([[1.0, 0.0], [0.4, 0.8]])
+    draws = mean + np.random.default_rng(0).standard_normal((200_000, 2)) @ root.T
+    log_q = scipy.stats.multivariate_normal(mean, root @ root.T).logpdf(draws)
+    ratio = log_q - toy.log_densities(draws)
+    assert toy.kl(mean, root) == pytest.approx(ratio.mean(), abs=5 * ratio.std() / 200_000**0.5)
+
+
+def test_small_words():
+    assert _record._spans([5, 0, 1, 2]) == "0-2, 5"
+    assert _record.plural(1, "set") == "1 set"
+    assert _record.duration(7200.0) == "2.0 h"
+
+
+# --- the pages --------------------------------------------------------------------------------
+
+
+class Page(html.parser.HTMLParser):
+    """Balance of tags, the text of every table's entries, images and addresses."""
+
+    EMPTY = ("meta", "img", "br", "hr", "link", "input")
+
+    def __init__(self, text):
+        super().__init__()
+        self.open, self.tables, self.images, self.addresses, self.ids = [], [], [], [], []
+        self.feed(text)
+        self.close()
+
+    def handle_starttag(self, tag, attrs):
+        attrs = dict(attrs)
+        self.addresses += [attrs[name] for name in ("src", "href") if name in attrs]
+        self.ids += [attrs["id"]] if "id" in attrs else []
+        if tag == "img":
+            self.images.append(attrs)
+        if tag not in self.EMPTY:
+            self.open.append(tag)
+        if tag == "table":
+            self.tables.append([])
+        if tag == "tr":
+            self.tables[-1].append([])
+        if tag in ("td", "th"):
+            self.tables[-1][-1].append("")
+
+    def handle_endtag(self, tag):
+        assert self.open.pop() == tag
+
+    def handle_data(self, data):
+        assert "script" not in self.open
+        if any(tag in self.open for tag in ("td", "th")):
+            self.tables[-1][-1][-1] += data
+
+
+def markdown_tables(text):
+    """The entries of every table, without the marks of bold and code."""
+    found, before = [], ""
+    for line in text.splitlines():
+        if line.startswith("| "):
+            if not before.startswith("| "):
+                found.append([])
+            entries = line[2:-2].replace("<br>", " ").replace("\\|", "\0").split(" | ")
+            found[-1].append([entry.replace("\0", "|").replace("\\", "") for entry in entries])
+        before = line
+    return [table[:1] + table[2:] for table in found]
+
+
+def words(tables):
+    return [
+        [["".join(c for c in entry if c not in "*`").strip() for entry in row] for row in table]
+        for table in tables
+    ]
+
+
+def test_page_is_whole_and_self_contained(written):
+    path, text, _ = written
+    parsed = Page(text)
+    assert parsed.open == []
+    assert len(parsed.ids) == len(set(parsed.ids))
+    assert len(parsed.tables) > 20
+    for table in parsed.tables:
+        assert len(table) > 1
+        assert len({len(row) for row in table}) == 1
+    assert len(parsed.images) >= 6
+    assert all(image["alt"] for image in parsed.images)
+    for address in parsed.addresses:
+        assert address.startswith("data:image/png;base64,") or address[1:] in parsed.ids
+    assert 'name="viewport"' in text
+    assert path.stat().st_size < 2_000_000
+
+
+def test_markdown_says_the_same(written):
+    path, text, twin = written
+    assert words(Page(text).tables) == words(markdown_tables(twin))
+    pictures = sorted((path.parent / "figures").glob("*.png"))
+    assert len(pictures) == len(Page(text).images) == twin.count("](figures/")
+    assert all(picture.stat().st_size < 200_000 for picture in pictures)
+    assert not any(word in twin for word in (" nan", "(nan", "None"))
+
+
+def test_page_names_what_is_missing_and_what_failed(written):
+    _, _, twin = written
+    assert "Protocol `paper` lacks the two-dimensional example; everything cauchy" in twin
+    assert "MVI_eig, MVI_lr on Heart" in twin
+    assert "Heart 12 of 100" in twin
+    assert "12 of 100 splits" in twin
+    assert "no mode: a \\< b \\| 'c' & more" in twin
+    assert "0-2, 5" in twin
+    assert "4 failed" in twin
+    assert "single posterior draws" in twin
+    assert "mixvi paper all" in twin
+
+
+def test_pictures_keep_the_colours_of_the_methods(written):
+    """A small palette must not blur a rare colour: the legend has to match the lines."""
+    picture = image.imread(written[0].parent / "figures" / "figure1.png")[..., :3]
+    for method in ("laplace", "mu", "eig", "lr"):
+        wanted = np.array(to_rgb(_figures.COLOURS[method]))
+        assert np.abs(picture - wanted).max(-1).min() < 0.01
+
+
+def test_all_rows_as_a_table(written, folder):
+    with gzip.open(written[0].parent / "rows.csv.gz", "rt", encoding="utf-8") as file:
+        table = list(csv.DictReader(file))
+    rows = [json.loads(line) for line in (folder / "rows.jsonl").read_text().splitlines()]
+    assert len(table) == len(rows)
+    assert {"lpd", "diag.lpd_best_test", "hyper.log_r", "seconds.fit"} <= set(table[0] | table[-1])
+    assert float(table[6]["lpd"]) == rows[6]["lpd"]
+    assert "unknown" not in table[6]
+    assert sum(bool(row["failed"]) for row in table) == 4
+
+
+def test_empty_folder(tmp_path):
+    path = write_report(tmp_path / "nothing")
+    text = path.read_text("utf-8")
+    assert "no rows" in text
+    assert Page(text).open == []
+    assert sorted(one.name for one in path.parent.iterdir()) == [
+        "report.html", "report.md", "rows.csv.gz"
+    ]  # fmt: skip
+
+
+def test_single_split_of_one_method_and_only_failures(tmp_path):
+    rows = made_up("paper", "multiclass", "iris", 1, ("laplace",), gain=-0.5)
+    rows[0].update(khat=None, gap=None, elbo=None, trend=None)
+    document = report(rows_of(tmp_path / "one", rows))
+    said = markdown(document)
+    assert "1 of 100 splits" in said
+    assert "Protocol `best`: nothing was run." in said
+    assert Page(page(document)).open == []
+    failed = [{**rows[0], "failed": "it broke"}]
+    assert "it broke" in markdown(report(rows_of(tmp_path / "broken", failed)))
+
+
+def test_scores_that_are_no_numbers_are_told(tmp_path):
+    rows = made_up("best", "binary", "heart", 4, ("laplace", "mu"))
+    rows[0]["lpd"] = None
+    found = rows_of(tmp_path, rows)
+    said = markdown(tuple(_record.failures(found)))
+    assert "Heart, Laplace, protocol best: 1 row" in said
+    assert found.paired("best", "binary", "heart", METHODS, "lpd").values.shape == (3, 2)
+
+
+def test_nothing_missed_is_said():
+    assert "No cell" in markdown(tuple(_findings.misses([])))
+
+
+def test_renderers_escape():
+    document = (
+        Heading(1, "a < b"),
+        Paragraph("`code | x` & *stars*"),
+        Bullets(("one", "two")),
+        Code("<b>"),
+        Table("caption", ("x | y",), ((Entry("1", "note", True, True),),)),
+        Figure("name", b"png", 'an "alt"', "below"),
+    )
+    text, twin = page(document), markdown(document)
+    assert Page(text).tables == [[["x | y"], ["1 note"]]]
+    assert Page(text).images[0]["alt"] == 'an "alt"'
+    assert "<code>code | x</code> &amp; *stars*" in text
+    assert "\\*stars\\*" in twin
+    assert "| x \\| y |\n| --- |\n| **1**<br>note |" in twin
+
+
+def test_without_matplotlib(monkeypatch):
+    monkeypatch.setitem(sys.modules, "matplotlib.figure", None)
+    with pytest.raises(ImportError, match=r"pip install 'mixvi\[plots\]'"):
+        _figures._figure(1.0, 1.0)
+
+
+def browser():
+    names = ("chromium", "chromium-browser", "google-chrome")
+    return next((path for name in names if (path := shutil.which(name))), None)
+
+
+@pytest.mark.skipif(browser() is None, reason="no Chromium here: the narrow page was not looked at")
+def test_nothing_overflows_a_telephone(written, tmp_path):
+    """The page in a frame 390 wide: wide tables scroll in their own boxes, nothing else does."""
+    frame = f"""<!doctype html><title>frame</title>
+<iframe id="frame" style="width:390px;height:800px;border:0"
+ srcdoc="{html.escape(written[1])}"></iframe><p id="found"></p><script>
+document.getElementById("frame").onload = (event) => {{
+  const root = event.target.contentDocument.documentElement;
+  const boxes = [...root.querySelectorAll("main > *")].map(one => one.getBoundingClientRect());
+  const found = {{width: root.scrollWidth, right: Math.max(...boxes.map(one => one.right)),
+                  tables: root.querySelectorAll(".wide > table").length}};
+  document.getElementById("found").textContent = JSON.stringify(found);
+}};</script>"""
+    (tmp_path / "frame.html").write_text(frame, encoding="utf-8")
+    command = [browser(), "--headless", "--no-sandbox", "--disable-gpu", "--window-size=800,900"]
+    command += [f"--user-data-dir={tmp_path / 'profile'}", "--virtual-time-budget=20000"]
+    command += ["--dump-dom", (tmp_path / "frame.html").as_uri()]
+    ended = subprocess.run(command, capture_output=True, text=True, timeout=60, check=True)
+    found = json.loads(re.search('<p id="found">(.*?)</p>', ended.stdout)[1])
+    assert found["tables"] == len(Page(written[1]).tables)
+    assert found["width"] <= 390
+    assert found["right"] <= 390

@@ -1,0 +1,173 @@
+"""A results folder holds finished rows and nothing else, whatever happens to the run."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+import mixvi
+from mixvi.paper import experiments
+from mixvi.paper._protocol import PAPER, BEST, Settings
+from mixvi.paper._results import Results, key, read
+from mixvi.paper._run import Task
+
+
+def row(split=0, method="mu", **more):
+    names = {"protocol": "best", "experiment": "binary", "set": "heart"}
+    return names | {"split": split, "method": method, "failed": None} | more
+
+
+def test_rows_are_appended_once_and_read_back(tmp_path):
+    with Results(tmp_path) as results:
+        results.append("rows", [row(0, lpd=-1.5), row(1, lpd=float("nan"))])
+        results.append("rows", [row(1, lpd=7.0), row(2, lpd=float("inf"))])
+    found = read(tmp_path, "rows")
+    assert [one["split"] for one in found] == [0, 1, 2]
+    assert [one["lpd"] for one in found] == [-1.5, None, None]
+    assert Results(tmp_path).done == {key(one) for one in found}
+
+
+def test_an_unfinished_line_is_not_a_row_and_is_cut_off(tmp_path):
+    with Results(tmp_path) as results:
+        results.append("rows", [row(0), row(1)])
+    path = tmp_path / "rows.jsonl"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-7])
+    assert [one["split"] for one in read(tmp_path, "rows")] == [0]
+    with Results(tmp_path) as results:
+        assert len(results.done) == 1
+        results.append("rows", [row(1)])
+    assert path.read_bytes() == whole
+
+
+def test_a_line_that_is_no_record_is_named(tmp_path):
+    (tmp_path / "rows.jsonl").write_text("{}\nnonsense\n")
+    with pytest.raises(mixvi.InputError, match=r"rows\.jsonl, line 2"):
+        read(tmp_path, "rows")
+
+
+def test_two_runs_cannot_write_to_one_folder(tmp_path):
+    hold = (
+        "import sys, pathlib\nfrom mixvi.paper._results import Results\n"
+        "with Results(pathlib.Path(sys.argv[1])):\n    print('open', flush=True); sys.stdin.read()"
+    )
+    other = subprocess.Popen(
+        [sys.executable, "-c", hold, tmp_path], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    with other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"open\n"
+        with pytest.raises(mixvi.InputError, match="another run is writing"):
+            Results(tmp_path)
+        other.send_signal(signal.SIGKILL)
+    with Results(tmp_path):  # a killed run leaves no lock behind
+        pass
+
+
+def test_other_settings_need_another_folder(tmp_path):
+    settings = Settings(BEST).as_dict()
+    with Results(tmp_path) as results:
+        results.append("runs", [{"run": "a", "settings": settings}])
+        results.check_settings("best", settings)
+        results.check_settings("paper", Settings(PAPER, seed=3).as_dict())
+        with pytest.raises(mixvi.InputError, match="seed"):
+            results.check_settings("best", Settings(BEST, seed=1).as_dict())
+
+
+def test_failed_rows_are_tried_again_only_on_request(tmp_path):
+    with Results(tmp_path) as results:
+        results.append("rows", [row(0), row(1) | {"failed": "no mode"}])
+        assert len(results.done) == 2
+        assert results.forget_failed({key(row(1))}) == 1
+        assert results.done == {key(row(0))}
+        results.append("rows", [row(1)])
+    assert [one["failed"] for one in read(tmp_path, "rows")] == [None, None]
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(mixvi.InputError, match="cannot write results"):
+        Results(tmp_path / "file" / "folder")
+
+
+# --- plans ------------------------------------------------------------------------------------
+
+
+def test_splits_are_numbers_and_ranges():
+    assert list(experiments.parse_splits("3")) == [0, 1, 2]
+    assert list(experiments.parse_splits("2-3,7-7")) == [1, 2, 6]
+    for wrong in ("x", "0", "3-2", ""):
+        with pytest.raises(mixvi.InputError, match="splits"):
+            list(experiments.parse_splits(wrong))
+
+
+def test_unknown_names_are_told(tmp_path):
+    settings = Settings(BEST)
+    for plan, word in (
+        (experiments.Plan(("binary",), settings, ("nile",)), "nile"),
+        (experiments.Plan(("toy",), settings, methods=("mcmc",)), "mcmc"),
+    ):
+        with pytest.raises(mixvi.InputError, match=word):
+            plan.tasks("run")
+    with pytest.raises(mixvi.InputError, match="multiple of 1000"):
+        Settings(BEST, n_predict=1500)
+
+
+# --- stopped runs -----------------------------------------------------------------------------
+
+METHODS = ("laplace", "mu", "eig")
+
+
+def without_time(rows):
+    kept = [{k: v for k, v in one.items() if k not in ("seconds", "run")} for one in rows]
+    return sorted(kept, key=key)
+
+
+def test_a_killed_run_goes_on_to_the_same_rows(tmp_path):
+    """Killed at once after its first row; the same command then ends with the rows of an unbroken
+    run, bit for bit."""
+    command = [sys.executable, "-m", "mixvi", "paper", "toy", "--methods", *METHODS]
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    run = subprocess.Popen([*command, "--out", broken], stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while not read(broken, "rows") and time.monotonic() < deadline:
+        time.sleep(0.02)
+    run.send_signal(signal.SIGKILL)
+    run.wait()
+    assert 0 < len(read(broken, "rows")) < len(METHODS)
+    with (broken / "rows.jsonl").open("ab") as file:
+        file.write(b'{"protocol": "be')  # and in the middle of a line
+    for folder in (broken, whole):
+        subprocess.run([*command, "--out", folder], check=True, capture_output=True)
+    rows = without_time(read(broken, "rows"))
+    assert len(rows) == len(METHODS)
+    assert rows == without_time(read(whole, "rows"))
+    lines = (broken / "rows.jsonl").read_text().splitlines()
+    assert all(json.loads(line)["run"] for line in lines)
+
+
+def test_several_processes_make_the_same_rows(tmp_path, monkeypatch):
+    """Every set in a process of its own; the parent alone writes."""
+    plan = experiments.Plan(("toy",), Settings(BEST), methods=("laplace",))
+    tasks, _ = plan.tasks("run")
+    both = [tasks[0], Task("toy", "again", (0,), ("laplace",), plan.settings, "run")]
+    with Results(tmp_path) as results:
+        experiments._in_processes(both, set(), results.append, 2)
+    rows = read(tmp_path, "rows")
+    assert sorted(one["set"] for one in rows) == ["again", "mixture"]
+    assert rows[0]["kl"] == rows[1]["kl"]
+
+
+def test_a_killed_worker_is_told(tmp_path, monkeypatch):
+    monkeypatch.setattr(experiments, "_work", _die)
+    task = Task("toy", "mixture", (0,), ("laplace",), Settings(BEST), "run")
+    with Results(tmp_path) as results, pytest.raises(mixvi.InputError, match="was killed"):
+        experiments._in_processes([task, task], set(), results.append, 2)
+
+
+def _die(task, done):
+    os.kill(os.getpid(), signal.SIGKILL)
