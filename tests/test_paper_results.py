@@ -11,7 +11,7 @@ import pytest
 
 import mixvi
 from mixvi.paper import experiments
-from mixvi.paper._protocol import PAPER, BEST, Settings
+from mixvi.paper._protocol import BEST, PAPER, Settings
 from mixvi.paper._results import Results, key, read
 from mixvi.paper._run import Task
 

@@ -87,9 +87,7 @@ def test_diagonal_roots_score_like_their_matrices():
     diagonal = np.abs(fitted.root[:, 0])
     dense = np.stack([np.diag(one) for one in diagonal])
     a, b = (
-        _evaluate.scores(
-            made, dataclasses.replace(fitted, root=root), np.array([0, 1]), (1000,), 0
-        )
+        _evaluate.scores(made, dataclasses.replace(fitted, root=root), np.array([0, 1]), (1000,), 0)
         for root in (diagonal, dense)
     )
     for left, right in zip(a, b, strict=True):
@@ -102,15 +100,14 @@ def test_diagonal_roots_score_like_their_matrices():
 @pytest.fixture(scope="module")
 def block():
     made = two_splits(BEST)
-    hyper, init, evidence = _run.screened(made)
     task = _run.Task("binary", "made", (0, 1), ("eig",), Settings(BEST), "run", trend=False)
-    return _run._Block(task, (0, 1), made, hyper, init), evidence
+    return _run.shared_part(task, (0, 1), made), _run.screened(made)[2]
 
 
 def test_filled_up_rows_and_columns_change_no_evidence(block):
-    """60 rows stand among 256, and 8 basis functions among 11."""
+    """60 rows stand among 200, and 8 basis functions among 11."""
     wider = two_splits(BEST, padded_to=11)
-    assert wider.data["rows"]["square"].shape == (2, 256, 11)
+    assert wider.data["rows"]["square"].shape == (2, 200, 11)
     np.testing.assert_allclose(_run.screened(wider)[2], block[1], atol=1e-6)
 
 
@@ -165,13 +162,21 @@ def test_one_number_of_basis_functions_for_a_set(monkeypatch):
     assert asked == [(tuple(range(20)), 2, 6), (tuple(range(20)), 6, 6)]
 
 
+def rows_of(block, method):
+    rows = []
+    attempts = {
+        start: _run._attempt(block, family) for start, family in BEST.families(method).items()
+    }
+    _run._hand_on(block, method, attempts, lambda kind, new: kind == "rows" and rows.extend(new))
+    return rows
+
+
 def test_a_problem_that_fails_is_a_row_with_a_reason(block):
     block, _ = block
     data = jax.tree.map(np.copy, block.problems.data)
     data["rows"]["square"][1] = np.nan
     broken = block._replace(problems=dataclasses.replace(block.problems, data=data))
-    rows = []
-    _run._run_method(broken, "eig", lambda kind, new: rows.extend(new) if kind == "rows" else None)
+    rows = rows_of(broken, "eig")
     assert [bool(row["failed"]) for row in rows] == [False, True]
     assert "not finite" in rows[1]["failed"].lower() or "nan" in rows[1]["failed"].lower()
     assert math.isfinite(rows[0]["lpd"])
@@ -179,9 +184,7 @@ def test_a_problem_that_fails_is_a_row_with_a_reason(block):
 
 def test_mean_field_reports_both_rules(block):
     block, _ = block
-    rows = []
-    _run._run_method(block, "diag", lambda kind, new: rows.extend(new) if kind == "rows" else None)
-    for row in rows:
+    for row in rows_of(block, "diag"):
         assert row["diag"]["start"] in ("laplace", "small")
         assert row["diag"]["lpd_best_test"] >= row["lpd"]
         assert row["diag"]["error_best_test"] <= row["error"]
@@ -189,7 +192,7 @@ def test_mean_field_reports_both_rules(block):
 
 def test_predictive_agrees_with_the_batch(block):
     block, _ = block
-    posts = _run._fitted(block, "laplace")
+    posts = block.laplace
     fitted = _evaluate.Gaussians.of(posts)
     found = _evaluate.scores(block.problems, fitted, np.array([0, 1]), (100_000,), 0)
     for k in range(2):

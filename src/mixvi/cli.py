@@ -1,6 +1,7 @@
 """The command line: `mixvi paper ...` reproduces the paper, `mixvi data ...` gets its data sets."""
 
 import argparse
+import os
 import sys
 from collections.abc import Sequence
 from pathlib import Path
@@ -12,7 +13,7 @@ RESULTS = Path("mixvi-paper")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
-    """Returns the exit status: 0, 1 after an error that was said in a sentence, 130 if stopped."""
+    """Returns the exit status: 0, or 1 after an error that was said in a sentence."""
     arguments = list(sys.argv[1:] if arguments is None else arguments)
     options = _parser().parse_args(arguments)
     options.command = " ".join(["mixvi", *arguments])
@@ -22,8 +23,9 @@ def main(arguments: Sequence[str] | None = None) -> int:
         print(f"mixvi: {err}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
-        print("\nstopped; the same command goes on from here", file=sys.stderr)
-        return 130
+        print("\nstopped; the same command goes on from here", file=sys.stderr, flush=True)
+        # Threads inside compiled code cannot be stopped; every finished row is on the disk.
+        os._exit(130)
     except BrokenPipeError:
         return 0
 
@@ -84,7 +86,7 @@ def _run_options(parser: argparse.ArgumentParser, name: str) -> None:
     add("--sets", nargs="+", metavar="SET", help="only these sets")
     add("--methods", nargs="+", metavar="METHOD", help="laplace, mu, eig, lr, diag, full")
     add("--splits", metavar="N", help="the first N splits, or a range such as 3-7")
-    add("--draws", type=int, metavar="S", help="fixed draws (default: the protocol's)")
+    add("--draws", type=int, metavar="S", help="fixed draws, where draws are taken")
     add("--predict-draws", type=int, default=10_000, metavar="S'", help="draws for predictions")
 
 
@@ -109,15 +111,18 @@ def _experiments(options: argparse.Namespace) -> None:
 
 def _quick(options: argparse.Namespace) -> None:
     from .paper import experiments
-    from .paper._protocol import Settings, protocol
+    from .paper._protocol import QUICK, QUICK_DRAWS, Settings
     from .paper.printed import METHODS
 
-    settings = Settings(protocol("best"), seed=options.seed)
-    parts = (("toy",), None, None), (("cauchy",), None, 10)
-    parts += ((("multiclass",), ("iris", "wine", "balance"), 5),)
-    for chosen, sets, n_splits in parts:
-        plan = experiments.Plan(chosen, settings, sets, METHODS, n_splits=n_splits, trend=False)
-        _run(plan, options)
+    plan = experiments.Plan(
+        ("toy", "cauchy", "multiclass"),
+        Settings(QUICK, QUICK_DRAWS, seed=options.seed),
+        ("mixture", "cauchy", "iris", "wine", "balance"),
+        METHODS,
+        n_splits={"cauchy": 10, "multiclass": 5},
+        trend=False,
+    )
+    _run(plan, options)
     _report(argparse.Namespace(out=options.out, to=None))
 
 

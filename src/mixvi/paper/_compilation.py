@@ -32,10 +32,11 @@ _counter = _Counter()
 _listening = False
 
 
-def _listen(event: str, duration: float, **_: object) -> None:
+def _listen(event: str, duration_secs: float, **kwargs: str | int) -> None:
+    del kwargs
     if event in PARTS:
         _counter.n += event == BACKEND
-        _counter.seconds += duration
+        _counter.seconds += duration_secs
 
 
 def compiled() -> Compiled:

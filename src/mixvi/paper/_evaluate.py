@@ -169,6 +169,7 @@ def _log_densities(
 
 def curve(problems: Problems, fitted: Gaussians) -> tuple[np.ndarray, np.ndarray]:
     """Mean and standard deviation of the predictor along the grid, first problem."""
+    assert problems.grid is not None
     first = jax.tree.map(lambda leaf: leaf[0], (fitted, problems.shared))
     with precision_scope(FLOAT64):
         its, shared = first

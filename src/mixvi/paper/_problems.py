@@ -14,8 +14,8 @@ from ..models import RBF, Bernoulli, Cauchy, Model, Softmax, paper_starts, sprea
 from . import data
 from ._protocol import Protocol, Settings
 
-# Rows are filled up (with weight zero) to one of these lengths: sets then share compiled code.
-LENGTHS = (50, 256, 512, 768, 1344)
+# Rows are filled up (with weight zero) to one of few lengths: sets then share compiled code.
+TWO_CLASSES, MORE_CLASSES = (200, 480, 704, 1300), (128, 160, 240, 448, 608)
 Table = Float[np.ndarray, "n features"]
 
 
@@ -136,9 +136,10 @@ def _one(
     protocol: Protocol,
     rng: np.random.Generator,
 ) -> tuple[dict[str, Any], list]:
-    length = next(length for length in (*LENGTHS, len(split.y)) if length >= len(split.y))
-    take = np.minimum(np.arange(length), len(split.y) - 1)
-    weight = (np.arange(length) < len(split.y)).astype(float)
+    n = len(split.y)
+    lengths = {"bernoulli": TWO_CLASSES, "softmax": MORE_CLASSES}.get(model.likelihood.name, ())
+    length = next(length for length in (*lengths, n) if length >= n)
+    take, weight = np.minimum(np.arange(length), n - 1), (np.arange(length) < n).astype(float)
     arrays = {
         "data": model.data(basis.rows(split.x[take], shared), shared, split.y[take], weight),
         "shared": model.basis.traced(shared),

@@ -16,8 +16,9 @@ from .._options import one_of
 
 METHODS = ("laplace", "mu", "eig", "lr", "diag", "full")
 N_PREDICT = 10_000
-# Softmax posteriors have no quadrature: enough draws for every family at every size here.
-FEWEST_MATCHED = 1024
+# Softmax posteriors have no quadrature: eight draws a dimension for the largest here, as many as
+# `fit` takes by default after it has doubled its draws once.
+N_MATCHED = 2048
 
 
 class LowRankFromNoise(LowRank):
@@ -48,19 +49,19 @@ class Protocol:
     scale_by: str
     optimiser: str
     iid_draws: int | None  # None: quadrature for one predictor, matched draws for several
+    diag_starts: tuple[str, ...] = ("laplace", "small")
 
-    def draws(self, dim: int, n_outputs: int, n: int | None) -> Draws | None:
-        """The fixed draws; None leaves it to quadrature. `n` overrides their number."""
+    def draws(self, n_outputs: int, n: int | None) -> Draws | None:
+        """The fixed draws, `n` of them if that is said. None in our protocol for one predictor,
+        which is integrated by quadrature, and for the 2-D example: as `fit` does by default."""
         if self.iid_draws is not None:
             return IID(n or self.iid_draws)
-        if n is None and n_outputs == 1:
-            return None
-        return Matched(n or max(FEWEST_MATCHED, 4 * dim))
+        return None if n_outputs == 1 else Matched(n or N_MATCHED)
 
     def families(self, method: str) -> dict[str, Any]:
         """What to fit for a method, by the name of its start; VI_diag has two."""
         if method == "diag":
-            return {start: MeanField(start) for start in ("laplace", "small")}
+            return {start: MeanField(start) for start in self.diag_starts}
         if method == "lr" and self.name == "paper":
             return {"random": LowRankFromNoise()}
         return {"": method}
@@ -68,6 +69,9 @@ class Protocol:
 
 BEST = Protocol("best", (30,), None, True, "training", "bfgs", None)
 PAPER = Protocol("paper", (10, 20, 30), 10, False, "published", "scg", 1000)
+# A small number of draws, and one start where two nearly always end at the same bound.
+QUICK = dataclasses.replace(BEST, diag_starts=("laplace",))
+QUICK_DRAWS = 256
 PROTOCOLS = {one.name: one for one in (BEST, PAPER)}
 
 

@@ -6,11 +6,10 @@ on what is already there, so a run that was stopped ends with the same rows as o
 
 import dataclasses
 import math
-import os
 import time
 import warnings
 from collections.abc import Callable, Iterable
-from concurrent.futures import ThreadPoolExecutor
+from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any, NamedTuple
 
 import jax
@@ -37,6 +36,8 @@ TREND, TREND_SPLITS = (1_000, 10_000, 100_000), 3
 # Splits in one batch: a CPU reports often, an accelerator likes to be full.
 BLOCK = {"cpu": 20}
 FULL_BLOCK = 100
+# The longest first, so that no thread ends alone.
+BY_COST = ("diag", "full", "lr", "eig", "mu", "laplace")
 Emit = Callable[[str, list[Record]], None]
 
 
@@ -55,7 +56,7 @@ class Task:
     def key(self, split: int, method: str) -> Key:
         return self.settings.protocol.name, self.experiment, self.set, split, method
 
-    def keys(self) -> list[Key]:
+    def row_keys(self) -> list[Key]:
         return [self.key(split, method) for split in self.splits for method in self.methods]
 
     def row(self, split: int, method: str) -> Record:
@@ -71,17 +72,28 @@ class Task:
 
 
 class _Block(NamedTuple):
-    """Splits that run together, with what all methods share."""
+    """Splits that run together, with what all methods share: the problems, and Laplace's posteriors
+    with the hyperparameters and modes from which every family starts."""
 
     task: Task
     indices: tuple[int, ...]
     problems: Problems
+    laplace: Posteriors
     hyper: PyTree
     init: np.ndarray
 
 
-def run_task(task: Task, done: set[Key], emit: Emit) -> None:
-    """Everything of the task that is not done."""
+class _Attempt(NamedTuple):
+    """One family from one start on a block: posteriors, their scores, and what it took."""
+
+    posts: Posteriors
+    judged: "_Judged | None"
+    clock: "_Clock"
+    n_compiled: int
+
+
+def run_task(task: Task, done: set[Key], emit: Emit, threads: int) -> None:
+    """Everything of the task that is not done. Families compile side by side in `threads`."""
     if task.experiment == "toy":
         return _run_toy(task, done, emit)
     size = FULL_BLOCK if jax.default_backend() != "cpu" else BLOCK["cpu"]
@@ -95,64 +107,104 @@ def run_task(task: Task, done: set[Key], emit: Emit) -> None:
             if any(task.key(split, method) not in done for split in indices)
         ]
         if todo:
-            _run_block(task, tuple(indices), todo, emit)
+            _run_block(task, tuple(indices), todo, emit, threads)
 
 
-def _run_block(task: Task, indices: tuple[int, ...], methods: list[str], emit: Emit) -> None:
+def _run_block(
+    task: Task, indices: tuple[int, ...], methods: list[str], emit: Emit, threads: int
+) -> None:
     clock, before = _Clock(), compiled()
     try:
         splits, n_classes = scaled(task.experiment, task.set, indices, task.settings)
         size = chosen_size(task, clock)
         made = problems(splits, n_classes, task.settings.protocol, task.settings, indices, size)
         clock.lap("prepare")
-        hyper, init, _ = screened(made)
+        block = shared_part(task, indices, made)
         clock.lap("screen", compiled().since(before).seconds)
-    except MixviError as err:
-        emit("rows", [task.failed(i, method, str(err)) for method in methods for i in indices])
+    except Exception as err:
+        emit("rows", [task.failed(i, method, _reason(err)) for method in methods for i in indices])
         return
-    emit("jobs", [_job(task, "screening", indices, clock, compiled().since(before).n)])
-    block = _Block(task, indices, made, hyper, init)
-    # Methods compile side by side; compiled code uses all cores by itself.
-    threads = 2 if jax.default_backend() == "cpu" else 6
-    with ThreadPoolExecutor(min(threads, os.cpu_count() or 1)) as pool:
-        for finished in [pool.submit(_run_method, block, method, emit) for method in methods]:
-            finished.result()
+    emit("jobs", [_job(task, "screening", indices, clock.seconds, compiled().since(before).n)])
+    families = task.settings.protocol.families
+    todo = {method: families(method) for method in sorted(methods, key=BY_COST.index)}
+    with ThreadPoolExecutor(threads) as pool:
+        begun = {
+            pool.submit(_attempt, block, family): (method, start)
+            for method, its in todo.items()
+            for start, family in its.items()
+        }
+        ended: dict[str, dict[str, _Attempt | str]] = {method: {} for method in todo}
+        for future in as_completed(begun):
+            method, start = begun[future]
+            ended[method][start] = future.result()
+            if len(ended[method]) == len(todo[method]):
+                _hand_on(block, method, ended[method], emit)
 
 
-def _run_method(block: _Block, method: str, emit: Emit) -> None:
-    task, clock, before = block.task, _Clock(), compiled()
+def shared_part(task: Task, indices: tuple[int, ...], made: Problems) -> _Block:
+    """Screening, then Laplace from the best start of each split."""
+    hyper, init, _ = screened(made)
+    found = fit_many(
+        made.model.log_density,
+        init,
+        "laplace",
+        made.data,
+        hyper,
+        init_batched=True,
+        hyper_batched=True,
+        diagnostics=False,
+        progress=False,
+    )
+    # A problem that failed keeps what it was given; its families will say the same.
+    hyper = jax.tree.map(lambda *leaves: np.stack(leaves), *(post.hyper for post in found))
+    return _Block(task, indices, made, found, hyper, np.stack([post.start for post in found]))
+
+
+def _attempt(block: _Block, family: Any) -> _Attempt | str:
+    """Or the reason why there is none: one method must not stop a run of hours."""
+    clock, before = _Clock(), compiled()
     try:
-        attempts = {
-            start: _fitted(block, family)
-            for start, family in task.settings.protocol.families(method).items()
-        }
-        compile_fit = compiled().since(before)
-        clock.lap("fit", compile_fit.seconds)
-        judged = {start: _judged(block, posts) for start, posts in attempts.items()}
-        clock.lap("evaluate", compiled().since(before).seconds - compile_fit.seconds)
-    except MixviError as err:
-        emit("rows", [task.failed(i, method, str(err)) for i in block.indices])
+        posts = block.laplace if family == "laplace" else _fitted(block, family)
+        of_fit = compiled().since(before)
+        clock.lap("fit", of_fit.seconds)
+        judged = _judged(block, posts)
+        total = compiled().since(before)
+        clock.lap("evaluate", total.seconds - of_fit.seconds)
+        return _Attempt(posts, judged, clock, total.n)
+    except Exception as err:
+        return _reason(err)
+
+
+def _reason(err: Exception) -> str:
+    return str(err) if isinstance(err, MixviError) else f"{type(err).__name__}: {err}"
+
+
+def _hand_on(block: _Block, method: str, attempts: dict[str, _Attempt | str], emit: Emit) -> None:
+    """Rows of one method, the better of its starts for each split."""
+    task, indices = block.task, block.indices
+    whole = {start: one for start, one in attempts.items() if isinstance(one, _Attempt)}
+    if not whole:
+        reason = next(str(one) for one in attempts.values())
+        emit("rows", [task.failed(i, method, reason) for i in indices])
         return
+    seconds = _Clock.total(one.clock for one in whole.values())
     rows = []
-    for k, split in enumerate(block.indices):
-        tried = {start: _row(block, method, k, posts[k], judged[start])
-                 for start, posts in attempts.items()}  # fmt: skip
+    for k, split in enumerate(indices):
+        tried = {start: _row(block, method, k, one) for start, one in whole.items()}
         row = _better(tried, method)
-        row["seconds"] = {
-            part: clock.seconds[part] / len(block.indices) for part in ("fit", "evaluate")
-        }
+        row["seconds"] = {part: seconds[part] / len(indices) for part in ("fit", "evaluate")}
         if task.experiment == "cauchy" and split == 0 and not row["failed"]:
-            row["curve"] = _curve(block, attempts)
+            row["curve"] = _curve(block, next(iter(whole.values())).posts)
         rows.append(row)
-    n = compiled().since(before).n
     emit("rows", rows)
-    emit("jobs", [_job(task, method, block.indices, clock, n)])
+    n_compiled = sum(one.n_compiled for one in whole.values())
+    emit("jobs", [_job(task, method, indices, seconds, n_compiled)])
 
 
 def _fitted(block: _Block, family: Any) -> Posteriors:
     settings, made = block.task.settings, block.problems
     outputs = made.model.likelihood.n_outputs
-    draws = settings.protocol.draws(made.init.size, outputs, settings.n_draws)
+    draws = settings.protocol.draws(outputs, settings.n_draws)
     return fit_many(
         made.model.log_density,
         block.init,
@@ -166,6 +218,7 @@ def _fitted(block: _Block, family: Any) -> Posteriors:
         key=settings.seed,
         diagnostics=False,
         progress=False,
+        hyper_steps=1,  # Laplace's search is done: its derivatives there are all that is wanted
     )
 
 
@@ -248,8 +301,9 @@ def _judged(block: _Block, posts: Posteriors) -> _Judged | None:
     return _Judged(found, diagnoses(block.problems, fitted, settings.seed), trend)
 
 
-def _row(block: _Block, method: str, k: int, post: Posterior, judged: _Judged | None) -> Record:
+def _row(block: _Block, method: str, k: int, attempt: _Attempt) -> Record:
     task, split = block.task, block.indices[k]
+    post, judged = attempt.posts[k], attempt.judged
     if judged is None or not np.isfinite(post.flat_mean).all():
         return task.failed(split, method, post.status)
     seen = judged.diagnoses[k].diagnosis
@@ -298,8 +352,8 @@ def _bound(row: Record) -> float:
     return row["elbo_fixed"] if math.isfinite(row["elbo_fixed"]) else -math.inf
 
 
-def _curve(block: _Block, attempts: dict[str, Posteriors]) -> Record:
-    posts = next(iter(attempts.values()))
+def _curve(block: _Block, posts: Posteriors) -> Record:
+    """For Figure 2."""
     split = block.problems
     mean, sd = curve(split, Gaussians.of(Posteriors([posts[0]])))
     grid = np.linspace(-10, 10, 200)
@@ -324,8 +378,15 @@ class _Clock:
         self.seconds["compile"] += of_compiling
         self.seconds[part] += elapsed - of_compiling
 
+    @staticmethod
+    def total(clocks: "Iterable[_Clock]") -> dict[str, float]:
+        some = [clock.seconds for clock in clocks]
+        return {part: sum(one[part] for one in some) for part in some[0]}
 
-def _job(task: Task, method: str, indices: Iterable[int], clock: _Clock, n_compiled: int) -> Record:
+
+def _job(
+    task: Task, method: str, indices: Iterable[int], seconds: dict[str, float], n_compiled: int
+) -> Record:
     some = list(indices)
     return {
         "run": task.run,
@@ -334,7 +395,7 @@ def _job(task: Task, method: str, indices: Iterable[int], clock: _Clock, n_compi
         "set": task.set,
         "method": method,
         "splits": [some[0], some[-1] + 1],
-        "seconds": {part: round(value, 4) for part, value in clock.seconds.items()},
+        "seconds": {part: round(value, 4) for part, value in seconds.items()},
         "n_compiled": n_compiled,
         "backend": jax.default_backend(),
     }
@@ -346,7 +407,7 @@ def _job(task: Task, method: str, indices: Iterable[int], clock: _Clock, n_compi
 def _run_toy(task: Task, done: set[Key], emit: Emit) -> None:
     """Figure 1: one known density, every method, KL by quadrature."""
     settings = task.settings
-    draws = settings.protocol.draws(2, 1, settings.n_draws)
+    draws = settings.protocol.draws(1, settings.n_draws)
     for method in task.methods:
         if task.key(0, method) in done:
             continue
@@ -368,7 +429,7 @@ def _run_toy(task: Task, done: set[Key], emit: Emit) -> None:
         clock.lap("fit", compiled().since(before).seconds)
         row = max(tried.values(), key=lambda one: -one.get("kl", math.inf))
         emit("rows", [row | {"seconds": {"fit": clock.seconds["fit"], "evaluate": 0.0}}])
-        emit("jobs", [_job(task, method, (0,), clock, compiled().since(before).n)])
+        emit("jobs", [_job(task, method, (0,), clock.seconds, compiled().since(before).n)])
 
 
 def _toy_row(task: Task, method: str, post: Posterior) -> Record:

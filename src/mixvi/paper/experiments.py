@@ -14,7 +14,7 @@ import sys
 import threading
 import time
 from collections.abc import Iterator, Sequence
-from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any
@@ -39,14 +39,15 @@ PACKAGES = ("mixvi", "jax", "jaxlib", "numpy", "scipy", "scikit-learn", "equinox
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What to run. `sets`, `methods` and `n_splits` left out mean all; `splits` names them."""
+    """What to run; `sets`, `methods` and `splits` left out mean all. `n_splits` gives their number
+    for some of the experiments."""
 
     experiments: tuple[str, ...]
     settings: Settings
     sets: tuple[str, ...] | None = None
     methods: tuple[str, ...] = METHODS
     splits: tuple[int, ...] | None = None
-    n_splits: int | None = None
+    n_splits: dict[str, int] = dataclasses.field(default_factory=dict)
     trend: bool = True
 
     def tasks(self, run: str) -> tuple[list[Task], list[str]]:
@@ -85,7 +86,7 @@ class Plan:
         there = {"toy": 1, "cauchy": 100}.get(experiment) or data.n_splits(name)
         if self.splits is not None:
             return tuple(i for i in self.splits if i < there)
-        return tuple(range(min(there, self.n_splits or there)))
+        return tuple(range(min(there, self.n_splits.get(experiment, there))))
 
 
 def run(
@@ -107,11 +108,11 @@ def run(
         about = _about(plan.settings, command)
         results.check_settings(plan.settings.protocol.name, about["settings"])
         tasks, missing = plan.tasks(about["run"])
-        wanted = {key for task in tasks for key in task.keys()}
+        wanted = {key for task in tasks for key in task.row_keys()}
         if retry_failed:
             results.forget_failed(wanted)
         results.append("runs", [about])
-        left = [task for task in tasks if any(key not in results.done for key in task.keys())]
+        left = [task for task in tasks if any(key not in results.done for key in task.row_keys())]
         with Progress(len(wanted), len(wanted & results.done), progress) as display:
             for sentence in missing:
                 display.say(sentence)
@@ -125,11 +126,11 @@ def run(
                     if kind == "rows":
                         display.advance(len(results.done) - before, records)
 
-            if jobs == 1 or len(left) < 2:
-                for task in left:
-                    run_task(task, set(results.done), emit)
+            left = sorted(left, key=_cost, reverse=True)
+            if jobs == 1:
+                _in_threads(left, set(results.done), emit)
             else:
-                _in_processes(left, set(results.done), emit, min(jobs, len(left)))
+                _in_processes(left, set(results.done), emit, jobs)
 
 
 def _about(settings: Settings, command: str) -> Record:
@@ -152,6 +153,30 @@ def _about(settings: Settings, command: str) -> Record:
     return {"run": digest, "started": now} | about
 
 
+def _cost(task: Task) -> float:
+    """Roughly: rows times predictors, and a hundredfold where draws stand for quadrature."""
+    if task.experiment in ("toy", "cauchy"):
+        return len(task.splits)
+    record = data.REGISTRY[task.set]
+    rows = record.n_train * len(task.splits)
+    return rows if record.n_classes == 2 else 100 * rows * record.n_classes
+
+
+def _in_threads(tasks: list[Task], done: set[Key], emit: Any) -> None:
+    """Two sets side by side: one is compiled or prepared while the other computes."""
+    if not tasks:
+        return
+    on_cpu = jax.default_backend() == "cpu"
+    side_by_side = min(2, len(tasks), len(_available_cores()))
+    threads = max(1, 2 // side_by_side) if on_cpu else 7
+    pool = ThreadPoolExecutor(side_by_side)
+    try:
+        for future in [pool.submit(run_task, task, done, emit, threads) for task in tasks]:
+            future.result()
+    finally:
+        pool.shutdown(wait=False, cancel_futures=True)
+
+
 # --- several processes ------------------------------------------------------------------------
 
 _outbox: Any = None
@@ -165,11 +190,11 @@ def _open_worker(outbox: Any, cores: Any) -> None:
 
 
 def _work(task: Task, done: set[Key]) -> None:
-    run_task(task, done, lambda kind, records: _outbox.put((kind, records)))
+    run_task(task, done, lambda kind, records: _outbox.put((kind, records)), threads=2)
 
 
 def _in_processes(tasks: list[Task], done: set[Key], emit: Any, jobs: int) -> None:
-    """One set per process at a time; this process alone writes. The longest sets go first."""
+    """One set per process at a time; this process alone writes."""
     context = multiprocessing.get_context("spawn")
     outbox, cores = context.Queue(), context.Queue()
     all_cores = sorted(_available_cores())
@@ -211,7 +236,7 @@ def _available_cores() -> set[int]:
 
 
 class Progress:
-    """Rows done, what is being done, time left: one line on a terminal, a line per job elsewhere."""
+    """Rows done, what is being done, time left: one line on a terminal, elsewhere one per job."""
 
     def __init__(self, total: int, done: int, show: bool = True):
         self.total, self.done, self.show = total, done, show
@@ -264,7 +289,9 @@ def parse_splits(text: str) -> Iterator[int]:
         try:
             low, high = (int(first), int(last)) if dash else (1, int(first))
         except ValueError:
-            raise InputError(f"splits: {part!r} is neither a number nor a range like 3-7.") from None
+            raise InputError(
+                f"splits: {part!r} is neither a number nor a range like 3-7."
+            ) from None
         if not 1 <= low <= high:
             raise InputError(f"splits: {part!r} is not a range of positive numbers.")
         yield from range(low - 1, high)

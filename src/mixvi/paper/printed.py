@@ -20,7 +20,7 @@ class Printed(NamedTuple):
 @functools.cache
 def printed() -> dict[tuple[str, str, str, str], Printed]:
     """By table, set, metric and method. The table `robust_gp` is in the paper's source only."""
-    text = importlib.resources.files(__package__).joinpath("printed.csv").read_text("utf-8")
+    text = importlib.resources.files("mixvi.paper").joinpath("printed.csv").read_text("utf-8")
     return {
         (row["table"], row["dataset"], row["metric"], row["method"]): Printed(
             float(row["value"]), row["best"] == "1", row["significant"] == "1"
