@@ -28,7 +28,8 @@ def test_rows_are_appended_once_and_read_back(tmp_path):
     found = read(tmp_path, "rows")
     assert [one["split"] for one in found] == [0, 1, 2]
     assert [one["lpd"] for one in found] == [-1.5, None, None]
-    assert Results(tmp_path).done == {key(one) for one in found}
+    with Results(tmp_path) as again:
+        assert again.done == {key(one) for one in found}
 
 
 def test_an_unfinished_line_is_not_a_row_and_is_cut_off(tmp_path):
