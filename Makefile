@@ -1,16 +1,17 @@
 # Two commands do everything on a machine with Python 3.11+ and make:
-#   make demo   sets up .venv, runs the example, leaves report/index.html to open
+#   make demo   sets up .venv, runs a part of the paper, leaves report/report.html to open
 #   make test   sets up .venv, runs all tests
 PYTHON ?= python3
 VENV := .venv
 RUN := $(VENV)/bin/python
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint bench bench-models check-estimators clean
+.PHONY: demo test lint bench bench-models check-estimators paper kill-paper clean
 
+# Under three minutes on two cores; nothing is downloaded.
 demo: $(READY)
-	$(RUN) examples/two_dimensional_example.py
-	@echo "Open report/index.html"
+	$(RUN) -m mixvi paper quick --out report
+	@echo "Open report/report.html"
 
 # Two processes: most of the time is compilation, which takes one core and some.
 test: $(READY)
@@ -33,6 +34,16 @@ bench-models: $(READY)
 # scikit-learn's own checks for every family; make test runs them for the default one.
 check-estimators: $(READY)
 	$(RUN) benchmarks/check_estimators.py
+
+# The whole paper, both protocols (MIXVI_DATA): minutes on an accelerator, hours on a CPU. It goes on
+# where it stopped.
+paper: $(READY)
+	$(RUN) -m mixvi paper all --protocol both --out report/paper
+	$(RUN) -m mixvi paper report --out report/paper --to docs/results/paper
+
+# A run that is killed ten times ends with the rows of an unbroken one.
+kill-paper: $(READY)
+	$(RUN) benchmarks/kill_paper.py > docs/results/parts/kill_paper.md
 
 $(READY): pyproject.toml
 	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'mixvi needs Python 3.11 or newer')"

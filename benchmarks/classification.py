@@ -5,7 +5,6 @@ Rows are saved as they come (one file, JSON lines); a second run goes on where t
 """
 
 import argparse
-import csv
 import json
 import multiprocessing
 import pathlib
@@ -14,6 +13,7 @@ import warnings
 
 import numpy as np
 
+from mixvi.paper.printed import printed
 from problems import machine
 from tables import classes, splits
 
@@ -21,7 +21,6 @@ BINARY = ("banana", "heart", "thyroid", "titanic", "german")
 SEVERAL = ("iris", "wine", "glass")
 OURS = ("laplace", "mu", "eig", "lr", "diag")
 PEERS = ("gp", "logistic", "svc")
-HERE = pathlib.Path(__file__).resolve().parent
 
 
 def ours(method: str, labels):
@@ -107,16 +106,8 @@ def one_job(job: tuple) -> None:
                 file.write(json.dumps(row) + "\n")
 
 
-def printed() -> dict:
-    with (HERE / "paper_tables.csv").open() as file:
-        return {
-            (row["dataset"], row["metric"], row["method"]): float(row["value"])
-            for row in csv.DictReader(file)
-        }
-
-
 def table(rows: list[dict], sets, n: int) -> None:
-    paper = printed()
+    paper = {names[1:]: cell.value for names, cell in printed().items()}
 
     def median(name, method, what):
         values = [r[what] for r in rows if (r["set"], r["method"]) == (name, method)]

@@ -75,7 +75,7 @@ class Bound(eqx.Module):
 
     def mean(self, params: Float[Array, " free"]) -> Float[Array, " dim"]:
         m, _, tau = self.parts(params)
-        return self.anchor + self.root.apply(m) + self.tilt.drift @ tau
+        return self.anchor + self.root.shift(m) + self.tilt.drift @ tau
 
     def entropy(self, params: Float[Array, " free"]) -> Float[Array, ""]:
         dim = self.anchor.size
@@ -126,7 +126,7 @@ class Bound(eqx.Module):
         """The gradient with respect to a dense `A` at `a`: `E h z^T + a^-T`, with
         `h = R^T grad log p~` the whitened gradient."""
         target = self.target.at(self.tilt.at(tau))
-        mean = self.anchor + self.root.apply(m) + self.tilt.drift @ tau
+        mean = self.anchor + self.root.shift(m) + self.tilt.drift @ tau
         if isinstance(self.over, OverNodes):
             over, matrix = self.over, self.root.matrix
             dense = jnp.diag(matrix) if matrix.ndim == 1 else matrix

@@ -143,10 +143,11 @@ def nearest(
     """The parameters of `family` around `start` nearest to the Gaussian `(mean, root root^T)`."""
     around = family.root(start)
     dense = jnp.diag(root) if root.ndim == 1 else root
+    m = around.unshift(mean - start.mode)
     if around.matrix.ndim == 1:
-        m, a = (mean - start.mode) / around.matrix, dense / around.matrix[:, None]
+        a = dense / around.matrix[:, None]
     else:
-        m, a = (jnp.linalg.solve(around.matrix, b) for b in (mean - start.mode, dense))
+        a = jnp.linalg.solve(around.matrix, dense)
     phi = family.starts(around, a, jnp.zeros_like(a))[0]
     return jnp.concatenate([m, phi])
 

@@ -30,13 +30,26 @@ MODE_TOL = 1e-7
 
 
 class Root(eqx.Module):
-    """A matrix `R` with `R R^T` the covariance; a vector stands for a diagonal matrix."""
+    """A matrix `R` with `R R^T` the covariance; a vector stands for a diagonal matrix.
+
+    Where `R` is diagonal, `whitener` is the dense root in whose coordinates the mean is free: the
+    mean of a Gaussian without correlations still moves in a posterior that has them.
+    """
 
     matrix: Float[Array, "dim dim"] | Float[Array, " dim"]
     log_det: Float[Array, ""]
+    whitener: Float[Array, "dim dim"] | None = None
 
     def apply(self, v: Float[Array, " dim"]) -> Float[Array, " dim"]:
         return self.matrix * v if self.matrix.ndim == 1 else self.matrix @ v
+
+    def shift(self, m: Float[Array, " dim"]) -> Float[Array, " dim"]:
+        """How far from the mode a mean at `m` is."""
+        return self.apply(m) if self.whitener is None else self.whitener @ m
+
+    def unshift(self, away: Float[Array, " dim"]) -> Float[Array, " dim"]:
+        matrix = self.matrix if self.whitener is None else self.whitener
+        return jnp.linalg.solve(matrix, away)
 
 
 class Laplace(eqx.Module):

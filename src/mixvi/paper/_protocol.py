@@ -33,6 +33,14 @@ class LowRankFromNoise(LowRank):
         return jnp.concatenate([jnp.linalg.solve(root.matrix, u), jnp.asarray(v, a.dtype)])[None]
 
 
+class MeanFieldFromMarginal(MeanField):
+    """VI_diag from the paper's first start: the variances of the Laplace covariance."""
+
+    def starts(self, root, a, gradient):
+        del a, gradient
+        return self.marginal(root)[None]
+
+
 @dataclasses.dataclass(frozen=True)
 class Protocol:
     """Everything that is a matter of choice.
@@ -61,7 +69,8 @@ class Protocol:
     def families(self, method: str) -> dict[str, Any]:
         """What to fit for a method, by the name of its start; VI_diag has two."""
         if method == "diag":
-            return {start: MeanField(start) for start in self.diag_starts}
+            its = {start: MeanField(start) for start in self.diag_starts}
+            return its | {"laplace": MeanFieldFromMarginal()} if self.name == "paper" else its
         if method == "lr" and self.name == "paper":
             return {"random": LowRankFromNoise()}
         return {"": method}

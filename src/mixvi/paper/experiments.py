@@ -153,7 +153,7 @@ def _about(settings: Settings, command: str) -> Record:
     return {"run": digest, "started": now} | about
 
 
-def _cost(task: Task) -> float:
+def _cost(task: Task) -> int:
     """Roughly: rows times predictors, and a hundredfold where draws stand for quadrature."""
     if task.experiment in ("toy", "cauchy"):
         return len(task.splits)

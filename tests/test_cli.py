@@ -1,0 +1,75 @@
+"""The command line as a stranger meets it."""
+
+import pytest
+
+import mixvi
+from mixvi.cli import main
+from mixvi.paper._results import read
+
+
+def test_a_run_and_its_report(tmp_path, capsys):
+    out = str(tmp_path / "results")
+    assert main(["paper", "toy", "--methods", "laplace", "mu", "--out", out]) == 0
+    said = capsys.readouterr()
+    assert "2 of 2 rows" in said.err
+    assert f"mixvi paper report --out {out}" in said.out
+    rows = read(tmp_path / "results", "rows")
+    assert [row["method"] for row in rows] == ["laplace", "mu"]
+    assert rows[0]["kl"] > rows[1]["kl"] > 0
+    (run,) = read(tmp_path / "results", "runs")
+    assert run["command"].startswith("mixvi paper toy")
+    assert run["settings"]["protocol"]["name"] == "best"
+    # Again: nothing is left to do, and the folder says so.
+    assert main(["paper", "toy", "--methods", "laplace", "mu", "--out", out]) == 0
+    assert "2 of 2 rows are there already" in capsys.readouterr().err
+    assert read(tmp_path / "results", "rows") == rows
+    assert main(["paper", "report", "--out", out]) == 0
+    assert "report.html" in capsys.readouterr().out
+    assert (tmp_path / "results" / "report.html").stat().st_size > 10_000
+
+
+@pytest.mark.parametrize(
+    ("arguments", "sentence"),
+    [
+        (["paper", "binary", "--sets", "nile"], "unknown set nile"),
+        (["paper", "toy", "--methods", "mcmc"], "unknown method mcmc"),
+        (["paper", "cauchy", "--splits", "0"], "splits: '0'"),
+        (["paper", "toy", "--predict-draws", "10"], "multiple of 1000"),
+        (["paper", "toy", "--jobs", "0"], "jobs must be"),
+        (["paper", "toy", "--seed", "-1"], "seed must not"),
+        (["data", "path", "nile"], "no data set 'nile'"),
+    ],
+)
+def test_a_mistake_is_a_sentence_and_exit_status_1(arguments, sentence, tmp_path, capsys):
+    if arguments[0] == "paper":
+        arguments = [*arguments, "--out", str(tmp_path / "results")]
+    assert main(arguments) == 1
+    said = capsys.readouterr().err
+    assert said.startswith("mixvi: ")
+    assert sentence in said
+
+
+def test_a_set_that_is_not_here(tmp_path, capsys, monkeypatch):
+    """Asked for by name it is an error that says how to get it; among all it is left out."""
+    for variable in ("MIXVI_DATA", "MIXVI_CACHE"):
+        monkeypatch.setenv(variable, str(tmp_path))
+    arguments = ["paper", "binary", "--out", str(tmp_path / "results")]
+    assert main([*arguments, "--sets", "heart"]) == 1
+    assert "mixvi data get heart" in capsys.readouterr().err
+    assert main(arguments) == 0
+    said = capsys.readouterr().err
+    assert "heart is left out" in said
+    assert read(tmp_path / "results", "rows") == []
+
+
+def test_data_commands(capsys):
+    assert main(["data", "list"]) == 0
+    assert "banana" in capsys.readouterr().out
+    assert main(["data", "path", "balance"]) == 0
+    assert "definition" in capsys.readouterr().out
+
+
+def test_version(capsys):
+    with pytest.raises(SystemExit):
+        main(["--version"])
+    assert mixvi.__version__ in capsys.readouterr().out
