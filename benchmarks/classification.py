@@ -14,8 +14,7 @@ import warnings
 import numpy as np
 
 from mixvi.paper.printed import printed
-from problems import machine
-from tables import classes, splits
+from problems import data_set, machine, splits
 
 BINARY = ("banana", "heart", "thyroid", "titanic", "german")
 SEVERAL = ("iris", "wine", "glass")
@@ -98,7 +97,7 @@ def score(name: str, i: int, method: str, split, labels) -> dict:
 def one_job(job: tuple) -> None:
     name, method, n, rows, done = job
     warnings.simplefilter("ignore")
-    labels = classes(name)
+    labels = np.arange(data_set(name).n_classes)
     for i, split in enumerate(splits(name, n)):
         if (name, i, method) not in done:
             row = score(name, i, method, split, labels)

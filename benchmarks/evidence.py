@@ -8,8 +8,7 @@ from mixvi import models
 from mixvi._evidence import evidence_gradient
 from mixvi._laplace import laplace
 from mixvi._target import prepare
-from problems import interleaved, machine
-from tables import splits
+from problems import interleaved, machine, splits
 
 
 def curve(n: int = 50, seed: int = 0):
@@ -22,7 +21,7 @@ def curve(n: int = 50, seed: int = 0):
 
 
 def problems():
-    banana, glass = next(splits("banana", 1)), next(splits("glass", 1))
+    (banana,), (glass,) = splits("banana", 1), splits("glass", 1)
     x, y = curve()
     yield "logistic, banana", models.Bernoulli(), banana.x, banana.y, 30
     yield (

@@ -10,6 +10,8 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from mixvi.paper import data
+
 
 def logistic(w, data):
     """RBF logistic regression, prior N(0, I / alpha)."""
@@ -17,19 +19,21 @@ def logistic(w, data):
     return -jnp.logaddexp(0.0, -sign * (design @ w)).sum() - 0.5 * alpha * w @ w
 
 
-def data_folder() -> pathlib.Path:
+def data_set(name: str) -> data.Dataset:
+    """From MIXVI_DATA, or a folder beside the checkout, or where the package finds it."""
     beside = pathlib.Path(__file__).resolve().parents[2] / "shared" / "data"
-    folder = pathlib.Path(os.environ.get("MIXVI_DATA", beside))
-    if not folder.is_dir():
-        raise SystemExit("the data sets are not here: set MIXVI_DATA to their folder")
-    return folder
+    there = "MIXVI_DATA" not in os.environ and beside.is_dir()
+    return data.load(name, beside if there else None)
+
+
+def splits(name: str, n: int) -> list[data.Split]:
+    return data.splits(data_set(name), range(n))
 
 
 def raetsch(name: str, n_basis: int = 30, alpha: float = 0.1, width: float = 1.0, split: int = 0):
     """One published split with `n_basis` Gaussian bumps on training points and a constant."""
-    with np.load(data_folder() / f"raetsch_{name}.npz") as file:
-        rows = file["train"][split]
-        x, t = file["x"][rows].astype(float), file["t"][rows]
+    (one,) = data.splits(data_set(name), [split])
+    x, t = one.x, one.y
     x = (x - x.mean(0)) / x.std(0)
     centres = x[np.random.default_rng(0).choice(len(x), n_basis, replace=False)]
     width2 = width**2 * x.shape[1] / 2

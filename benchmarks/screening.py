@@ -15,15 +15,14 @@ import numpy as np
 
 import mixvi
 from mixvi.estimators import MVIClassifier
-from problems import machine
-from tables import classes, splits
+from problems import data_set, machine, splits
 
 SETS = ("banana", "german", "heart", "ringnorm", "thyroid", "titanic", "twonorm", "iris", "glass")
 SIZES, PRIORS, STARTS = (10, 20, 30), ("flat", "weak"), ("spread", 10)
 
 
 def fits(name: str, n_splits: int, family: str):
-    labels = classes(name)
+    labels = np.arange(data_set(name).n_classes)
     for i, split in enumerate(splits(name, n_splits)):
         order = np.random.default_rng(i).permutation(len(split.y))
         fit, held = np.split(order, [int(0.7 * len(order))])

@@ -12,8 +12,7 @@ import numpy as np
 
 import mixvi
 from mixvi import models
-from problems import machine
-from tables import splits
+from problems import machine, splits
 
 
 def main() -> None:

@@ -146,6 +146,20 @@ def test_cells_counts_and_rules(tmp_path):
     assert missed[0].cell.shortfall == pytest.approx(2.0)
 
 
+def test_a_miss_is_compared_with_the_other_protocol(tmp_path):
+    rows = [
+        row | {"lpd": printed()["binary", "heart", "lpd", "mu"].value + gain, "n_basis": size}
+        for protocol, gain, size in (("best", -5.0, 30), ("paper", 1.0, 10))
+        for row in made_up(protocol, "binary", "heart", 3, ("mu",))
+    ]
+    (miss,) = [
+        one for one in _cells.misses(rows_of(tmp_path, rows), "best") if one.cell.metric == "lpd"
+    ]
+    assert "protocol paper reaches -37.97 with 10 basis functions instead of 30" in (
+        _cells.reasons(miss)
+    )
+
+
 def test_pairs_need_the_split_of_every_method(tmp_path):
     rows = made_up("best", "binary", "heart", 6, METHODS)
     rows = [row for row in rows if row["method"] != "diag" or row["split"] in (1, 4)]

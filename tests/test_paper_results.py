@@ -13,7 +13,7 @@ import mixvi
 from mixvi.paper import experiments
 from mixvi.paper._protocol import BEST, PAPER, Settings
 from mixvi.paper._results import Results, key, read
-from mixvi.paper._run import Task
+from mixvi.paper._task import Task
 
 
 def row(split=0, method="mu", **more):

@@ -16,6 +16,7 @@ from mixvi.estimators import MVIClassifier
 from mixvi.models import RBF, Gaussian, Model, Predictive
 from mixvi.paper import _evaluate, _problems, _run
 from mixvi.paper._protocol import BEST, PAPER, LowRankFromNoise, Settings
+from mixvi.paper._task import Task
 
 
 def table(n, n_features=3, seed=0):
@@ -103,7 +104,7 @@ def test_diagonal_roots_score_like_their_matrices():
 @pytest.fixture(scope="module")
 def block():
     made = two_splits(BEST)
-    task = _run.Task("binary", "made", (0, 1), ("eig",), Settings(BEST), "run", trend=False)
+    task = Task("binary", "made", (0, 1), ("eig",), Settings(BEST), "run", trend=False)
     return _run.shared_part(task, (0, 1), made), _run.screened(made)[2]
 
 
@@ -157,8 +158,8 @@ def test_one_number_of_basis_functions_for_a_set(monkeypatch):
 
     monkeypatch.setattr(_run, "scaled", lambda *_: ([], 2))
     monkeypatch.setattr(_run, "problems", problems)
-    task = _run.Task("binary", "made", (7,), ("mu",), Settings(small), "run")
-    size = _run.chosen_size(task, _run._Clock())
+    task = Task("binary", "made", (7,), ("mu",), Settings(small), "run")
+    size = _run.chosen_size(task, lambda *_: None)
     sums = {one: _run.screened(made[one])[2].sum() for one in small.sizes}
     assert size == max(sums, key=lambda one: sums[one])
     assert asked == [(tuple(range(20)), 2, 6), (tuple(range(20)), 6, 6)]

@@ -1,4 +1,4 @@
-"""Room 6. The bound and its derivatives: over fixed draws in bounded memory, or by quadrature.
+"""Room 5. The bound and its derivatives: over fixed draws in bounded memory, or by quadrature.
 
     ELBO(m, phi, theta) = E log p~(w | theta) + log|det R| + log|det A| + (D/2) log 2 pi e
     w = w* + R m + R A(phi) z,       E: mean over fixed draws z_s, or exact up to quadrature

@@ -88,6 +88,7 @@ class Miss(NamedTuple):
     converged: float  # share of the splits on which the fit met its own test
     by_test: Cell | None  # VI_diag by the paper's rule
     of_draws: Cell | None  # errors of single draws
+    elsewhere: str  # what another protocol reaches that does not miss
 
 
 def sign(metric: str) -> int:
@@ -153,8 +154,28 @@ def misses(rows: Rows, protocol: str) -> list[Miss]:
             share = float(converged.mean()) if len(converged) else float("nan")
             by_test = cell(rows, *place, other) if one.method == "diag" else None
             of_draws = cell(rows, *place, ERROR_OF_DRAWS) if rule is ERROR else None
-            found.append(Miss(one, share, by_test, of_draws))
+            elsewhere = _elsewhere(rows, one, rule)
+            found.append(Miss(one, share, by_test, of_draws, elsewhere))
     return sorted(found, key=lambda miss: -miss.cell.shortfall / miss.cell.tolerance)
+
+
+def _elsewhere(rows: Rows, one: Cell, rule: Rule) -> str:
+    """Another protocol that does not miss this cell, and how its basis differs."""
+    for protocol in rows.protocols():
+        other = cell(rows, protocol, one.table, one.set, one.method, rule)
+        if protocol == one.protocol or other is None or not other.no_worse:
+            continue
+        theirs, ours = (
+            rows.values((name, one.table, one.set, one.method), "n_basis")
+            for name in (protocol, one.protocol)
+        )
+        basis = ""
+        if len(theirs) and len(ours) and np.median(theirs) != np.median(ours):
+            basis = (
+                f" with {np.median(theirs):.0f} basis functions instead of {np.median(ours):.0f}"
+            )
+        return f"protocol {protocol} reaches {other.median:.2f}{basis}"
+    return ""
 
 
 def reasons(miss: Miss) -> list[str]:
@@ -173,7 +194,7 @@ def reasons(miss: Miss) -> list[str]:
         said.append(f"converged on {100 * miss.converged:.0f}% of the splits only")
     if one.n_splits < expected:
         said.append(f"{one.n_splits} of {expected} splits only")
-    return said
+    return [*said, miss.elsewhere] if miss.elsewhere else said
 
 
 # --- bold and bullet --------------------------------------------------------------------------

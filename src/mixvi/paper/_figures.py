@@ -157,16 +157,18 @@ def trend(rows: Rows, protocol: str) -> bytes | None:
 def trends(rows: Rows, protocol: str) -> dict[tuple[str, str], dict[str, dict[int, float]]]:
     """By table and set, by method: the median joint LPD by number of draws."""
     found: dict[tuple[str, str], dict[str, dict[int, float]]] = {}
-    for key, by_split in rows.fits.items():
+    places = [(table, name) for table in TABLES for name in rows.sets(table)]
+    for table, name, method in [(*place, method) for place in places for method in LABELS]:
+        by_split = rows.fits.get((protocol, table, name, method), {})
         collected: dict[int, list[float]] = {}
         for row in by_split.values():
             for n in row.get("trend") or {}:
                 value = number(row, f"trend.{n}")
                 if math.isfinite(value):
                     collected.setdefault(int(n), []).append(value)
-        if key[0] == protocol and collected:
+        if collected:
             medians = {n: float(np.median(values)) for n, values in collected.items()}
-            found.setdefault((key[1], key[2]), {})[key[3]] = medians
+            found.setdefault((table, name), {})[method] = medians
     return found
 
 

@@ -14,7 +14,7 @@ from ._claims import BEST, CONTENDERS, FIELDS, RIVALS, Comparison, Tally
 from ._document import Block, Bullets, Entry, Paragraph, Table
 from ._figures import LABELS, METRIC_LABELS, set_label
 from ._reading import TABLES, Rows
-from ._record import PARTS, duration, plural, seconds
+from ._record import PARTS, duration, plural, seconds, walls
 from ._tables import MISSING, WORSE, decimals, text
 from .printed import printed, sets
 
@@ -78,7 +78,11 @@ def _time(rows: Rows) -> str:
     if not totals:
         return f"{done}; there is no record of the time."
     spent = ", ".join(f"{duration(value)} on {name}" for name, value in sorted(totals.items()))
-    return f"{done}; all jobs together took {spent}."
+    on_the_wall = ", ".join(
+        f"{duration(value)} on {name}" for name, value in sorted(walls(rows.jobs).items())
+    )
+    clock = f" On the wall: {on_the_wall}." if on_the_wall else ""
+    return f"{done}.{clock} All jobs added up, though many ran side by side: {spent}."
 
 
 # --- claims -----------------------------------------------------------------------------------

@@ -138,6 +138,19 @@ def times(rows: Rows) -> list[Block]:
     return [Paragraph(text), _totals(rows.jobs), _per_fit(rows.jobs)]
 
 
+def walls(jobs: list[dict[str, Any]]) -> dict[str, float]:
+    """Seconds on the wall by backend: every session up to its last finished job."""
+    longest: dict[tuple[str, str], float] = {}
+    for job in jobs:
+        if isinstance(job.get("elapsed"), int | float):
+            session = (str(job.get("backend")), str(job.get("session")))
+            longest[session] = max(longest.get(session, 0.0), float(job["elapsed"]))
+    found: dict[str, float] = {}
+    for (backend, _), value in longest.items():
+        found[backend] = found.get(backend, 0.0) + value
+    return found
+
+
 def _totals(jobs: list[dict[str, Any]]) -> Table:
     groups: dict[tuple[str, ...], list[dict[str, Any]]] = {}
     for job in jobs:

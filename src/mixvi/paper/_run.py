@@ -6,9 +6,6 @@ on what is already there, so a run that was stopped ends with the same rows as o
 
 import dataclasses
 import math
-import time
-import warnings
-from collections.abc import Callable, Iterable
 from concurrent.futures import ThreadPoolExecutor, as_completed
 from typing import Any, NamedTuple
 
@@ -16,17 +13,15 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
-from .._errors import MixviError, NotConvergedWarning
-from .._fit import fit
+from .._errors import MixviError
 from .._many import fit_many
-from .._posterior import Posterior
 from .._posteriors import Posteriors
-from . import toy
 from ._compilation import compiled
 from ._evaluate import Gaussians, Scores, curve, diagnoses, scores
+from ._figure1 import run_toy
 from ._problems import Problems, problems, scaled
-from ._protocol import Settings
 from ._results import Key, Record
+from ._task import Clock, Emit, Task, job
 
 SCREENING_STEPS = 10
 # The splits that choose the number of basis functions of a set: always these, whatever is asked.
@@ -34,41 +29,9 @@ CHOOSING = range(20)
 # Joint LPD at more draws, on the first few splits: how far from converged it is.
 TREND, TREND_SPLITS = (1_000, 10_000, 100_000), 3
 # Splits in one batch: a CPU reports often, an accelerator likes to be full.
-BLOCK = {"cpu": 20}
-FULL_BLOCK = 100
+BLOCK_ON_CPU, BLOCK = 20, 100
 # The longest first, so that no thread ends alone.
 BY_COST = ("diag", "full", "lr", "eig", "mu", "laplace")
-Emit = Callable[[str, list[Record]], None]
-
-
-@dataclasses.dataclass(frozen=True)
-class Task:
-    """Some splits of one set, with some methods."""
-
-    experiment: str
-    set: str
-    splits: tuple[int, ...]
-    methods: tuple[str, ...]
-    settings: Settings
-    run: str
-    trend: bool = True
-
-    def key(self, split: int, method: str) -> Key:
-        return self.settings.protocol.name, self.experiment, self.set, split, method
-
-    def row_keys(self) -> list[Key]:
-        return [self.key(split, method) for split in self.splits for method in self.methods]
-
-    def row(self, split: int, method: str) -> Record:
-        """Its name, and that nothing has failed yet."""
-        names = ("protocol", "experiment", "set", "split", "method")
-        return dict(zip(names, self.key(split, method), strict=True)) | {
-            "run": self.run,
-            "failed": None,
-        }
-
-    def failed(self, split: int, method: str, reason: str) -> Record:
-        return self.row(split, method) | {"failed": reason}
 
 
 class _Block(NamedTuple):
@@ -88,35 +51,43 @@ class _Attempt(NamedTuple):
 
     posts: Posteriors
     judged: "_Judged | None"
-    clock: "_Clock"
+    clock: Clock
     n_compiled: int
 
 
 def run_task(task: Task, done: set[Key], emit: Emit, threads: int) -> None:
     """Everything of the task that is not done. Families compile side by side in `threads`."""
     if task.experiment == "toy":
-        return _run_toy(task, done, emit)
-    size = FULL_BLOCK if jax.default_backend() != "cpu" else BLOCK["cpu"]
+        return run_toy(task, done, emit)
+    length = BLOCK_ON_CPU if jax.default_backend() == "cpu" else BLOCK
     blocks: dict[int, list[int]] = {}
     for split in task.splits:
-        blocks.setdefault(split // size, []).append(split)
-    for indices in blocks.values():
-        todo = [
+        blocks.setdefault(split // length, []).append(split)
+    todo = {
+        tuple(indices): [
             method
             for method in task.methods
             if any(task.key(split, method) not in done for split in indices)
         ]
-        if todo:
-            _run_block(task, tuple(indices), todo, emit, threads)
+        for indices in blocks.values()
+    }
+    try:
+        size = chosen_size(task, emit)
+    except Exception as err:
+        for indices, methods in todo.items():
+            emit("rows", [task.failed(i, one, _reason(err)) for one in methods for i in indices])
+        return
+    for indices, methods in todo.items():
+        if methods:
+            _run_block(task, indices, methods, size, emit, threads)
 
 
 def _run_block(
-    task: Task, indices: tuple[int, ...], methods: list[str], emit: Emit, threads: int
+    task: Task, indices: tuple[int, ...], methods: list[str], size: int, emit: Emit, threads: int
 ) -> None:
-    clock, before = _Clock(), compiled()
+    clock, before = Clock(), compiled()
     try:
         splits, n_classes = scaled(task.experiment, task.set, indices, task.settings)
-        size = chosen_size(task, clock)
         made = problems(splits, n_classes, task.settings.protocol, task.settings, indices, size)
         clock.lap("prepare")
         block = shared_part(task, indices, made)
@@ -124,7 +95,7 @@ def _run_block(
     except Exception as err:
         emit("rows", [task.failed(i, method, _reason(err)) for method in methods for i in indices])
         return
-    emit("jobs", [_job(task, "screening", indices, clock.seconds, compiled().since(before).n)])
+    emit("jobs", [job(task, "screening", indices, clock.seconds, compiled().since(before).n)])
     families = task.settings.protocol.families
     todo = {method: families(method) for method in sorted(methods, key=BY_COST.index)}
     with ThreadPoolExecutor(threads) as pool:
@@ -162,7 +133,7 @@ def shared_part(task: Task, indices: tuple[int, ...], made: Problems) -> _Block:
 
 def _attempt(block: _Block, family: Any) -> _Attempt | str:
     """Or the reason why there is none: one method must not stop a run of hours."""
-    clock, before = _Clock(), compiled()
+    clock, before = Clock(), compiled()
     try:
         posts = block.laplace if family == "laplace" else _fitted(block, family)
         of_fit = compiled().since(before)
@@ -187,7 +158,7 @@ def _hand_on(block: _Block, method: str, attempts: dict[str, _Attempt | str], em
         reason = next(str(one) for one in attempts.values())
         emit("rows", [task.failed(i, method, reason) for i in indices])
         return
-    seconds = _Clock.total(one.clock for one in whole.values())
+    seconds = Clock.total(one.clock for one in whole.values())
     rows = []
     for k, split in enumerate(indices):
         tried = {start: _row(block, method, k, one) for start, one in whole.items()}
@@ -198,7 +169,7 @@ def _hand_on(block: _Block, method: str, attempts: dict[str, _Attempt | str], em
         rows.append(row)
     emit("rows", rows)
     n_compiled = sum(one.n_compiled for one in whole.values())
-    emit("jobs", [_job(task, method, indices, seconds, n_compiled)])
+    emit("jobs", [job(task, method, indices, seconds, n_compiled)])
 
 
 def _fitted(block: _Block, family: Any) -> Posteriors:
@@ -248,11 +219,12 @@ def screened(made: Problems) -> tuple[PyTree, np.ndarray, np.ndarray]:
     return hyper, np.stack([post.start for post in best]), evidence.max(1)
 
 
-def chosen_size(task: Task, clock: "_Clock") -> int:
+def chosen_size(task: Task, emit: Emit) -> int:
     """The number of basis functions with the highest evidence in sum over the first splits."""
     sizes = task.settings.protocol.sizes
     if len(sizes) == 1:
         return sizes[0]
+    clock, began = Clock(), compiled()
     splits, n_classes = scaled(task.experiment, task.set, CHOOSING, task.settings)
     sums = {}
     for size in sizes:
@@ -264,6 +236,7 @@ def chosen_size(task: Task, clock: "_Clock") -> int:
         before = compiled()
         sums[size] = screened(made)[2].sum()
         clock.lap("screen", compiled().since(before).seconds)
+    emit("jobs", [job(task, "choosing", CHOOSING, clock.seconds, compiled().since(began).n)])
     return max(sums, key=lambda size: sums[size])
 
 
@@ -361,91 +334,4 @@ def _curve(block: _Block, posts: Posteriors) -> Record:
     return {
         name: [round(float(v), 5) for v in values]
         for name, values in (("x", grid), ("mean", centre + scale * mean), ("sd", scale * sd))
-    }
-
-
-class _Clock:
-    """Seconds of each part of a job; compiling counts apart."""
-
-    def __init__(self):
-        self.seconds = {"prepare": 0.0, "screen": 0.0, "compile": 0.0, "fit": 0.0, "evaluate": 0.0}
-        self._last = time.perf_counter()
-
-    def lap(self, part: str, of_compiling: float = 0.0) -> None:
-        now = time.perf_counter()
-        elapsed, self._last = now - self._last, now
-        of_compiling = min(of_compiling, elapsed)
-        self.seconds["compile"] += of_compiling
-        self.seconds[part] += elapsed - of_compiling
-
-    @staticmethod
-    def total(clocks: "Iterable[_Clock]") -> dict[str, float]:
-        some = [clock.seconds for clock in clocks]
-        return {part: sum(one[part] for one in some) for part in some[0]}
-
-
-def _job(
-    task: Task, method: str, indices: Iterable[int], seconds: dict[str, float], n_compiled: int
-) -> Record:
-    some = list(indices)
-    return {
-        "run": task.run,
-        "protocol": task.settings.protocol.name,
-        "experiment": task.experiment,
-        "set": task.set,
-        "method": method,
-        "splits": [some[0], some[-1] + 1],
-        "seconds": {part: round(value, 4) for part, value in seconds.items()},
-        "n_compiled": n_compiled,
-        "backend": jax.default_backend(),
-    }
-
-
-# --- the 2-D example --------------------------------------------------------------------------
-
-
-def _run_toy(task: Task, done: set[Key], emit: Emit) -> None:
-    """Figure 1: one known density, every method, KL by quadrature."""
-    settings = task.settings
-    draws = settings.protocol.draws(1, settings.n_draws)
-    for method in task.methods:
-        if task.key(0, method) in done:
-            continue
-        clock, before = _Clock(), compiled()
-        tried = {}
-        for start, family in settings.protocol.families(method).items():
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", NotConvergedWarning)  # rows say so themselves
-                post = fit(
-                    toy.log_density,
-                    np.zeros(2),
-                    family,
-                    draws=draws,
-                    optimiser=settings.protocol.optimiser,
-                    key=settings.seed,
-                    throw=False,
-                )
-            tried[start] = _toy_row(task, method, post)
-        clock.lap("fit", compiled().since(before).seconds)
-        row = max(tried.values(), key=lambda one: -one.get("kl", math.inf))
-        emit("rows", [row | {"seconds": {"fit": clock.seconds["fit"], "evaluate": 0.0}}])
-        emit("jobs", [_job(task, method, (0,), clock.seconds, compiled().since(before).n)])
-
-
-def _toy_row(task: Task, method: str, post: Posterior) -> Record:
-    if post.elbo is None or not np.isfinite(post.flat_mean).all():
-        return task.failed(0, method, post.status)
-    root = np.diag(post.root) if post.root.ndim == 1 else post.root
-    return task.row(0, method) | {
-        "kl": float(toy.kl(post.flat_mean, root)),
-        "mean": post.flat_mean.tolist(),
-        "cov": post.cov.tolist(),
-        "elbo": post.elbo.value,
-        "elbo_se": post.elbo.se,
-        "elbo_fixed": math.nan if post.elbo_fixed is None else float(post.elbo_fixed),
-        "gap": math.nan if post.gap is None else float(post.gap),
-        "khat": math.nan if post.khat is None else float(post.khat),
-        "converged": bool(post.converged),
-        "n_passes": int(post.stats.get("passes", 0)),
-        "status": post.status,
     }

