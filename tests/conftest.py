@@ -1,10 +1,20 @@
-import jax
+import os
+import pathlib
+
 import pytest
+
+# Compiled code is kept: workers, processes that tests start, and the next run find it again. Said
+# before JAX is imported, which reads it then.
+kept = pathlib.Path(__file__).resolve().parents[1] / ".pytest_cache" / "compiled"
+os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(kept))
+os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.3")
 
 
 @pytest.fixture(autouse=True, scope="module")
 def forget_compiled_code():
     """Every executable holds memory maps, and a process may have only so many: compiling hundreds
     of small problems in one process ends in a crash of the compiler."""
+    import jax
+
     yield
     jax.clear_caches()

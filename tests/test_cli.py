@@ -62,7 +62,8 @@ def test_a_set_that_is_not_here(tmp_path, capsys, monkeypatch):
     assert read(tmp_path / "results", "rows") == []
 
 
-def test_data_commands(capsys):
+def test_data_commands(capsys, monkeypatch):
+    monkeypatch.delenv("MIXVI_DATA", raising=False)
     assert main(["data", "list"]) == 0
     assert "banana" in capsys.readouterr().out
     assert main(["data", "path", "balance"]) == 0

@@ -41,6 +41,7 @@ def assert_alike(printed: str, shown: str) -> None:
 )
 def test_examples_in_documents(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
+    monkeypatch.delenv("MIXVI_DATA", raising=False)  # what is shown is what a stranger sees
     run_blocks(ROOT / name)
 
 
