@@ -21,6 +21,7 @@ from typing import Any
 
 import jax
 
+from .. import __version__
 from .._errors import InputError, MixviError
 from . import data
 from ._protocol import METHODS, Settings
@@ -35,7 +36,7 @@ SETS = {
     "binary": data.BINARY,
     "multiclass": data.MULTICLASS,
 }
-PACKAGES = ("mixvi", "jax", "jaxlib", "numpy", "scipy", "scikit-learn", "equinox", "optimistix")
+PACKAGES = ("jax", "jaxlib", "numpy", "scipy", "scikit-learn", "equinox", "optimistix")
 
 
 @dataclasses.dataclass(frozen=True)
@@ -139,7 +140,7 @@ def run(
 
 def _about(settings: Settings, command: str) -> Record:
     """The run's full configuration. Its id stands in every row."""
-    versions = {"python": platform.python_version()}
+    versions = {"python": platform.python_version(), "mixvi": __version__}
     for name in PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             versions[name] = importlib.metadata.version(name)
