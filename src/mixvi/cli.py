@@ -19,15 +19,15 @@ def main(arguments: Sequence[str] | None = None) -> int:
     options.command = " ".join(["mixvi", *arguments])
     try:
         return options.call(options) or 0
-    except (MixviError, ImportError) as err:
+    except BrokenPipeError:  # the reader of a pipe has seen enough
+        return 0
+    except (MixviError, ImportError, OSError) as err:
         print(f"mixvi: {err}", file=sys.stderr)
         return 1
     except KeyboardInterrupt:
         print("\nstopped; the same command goes on from here", file=sys.stderr, flush=True)
         # Threads inside compiled code cannot be stopped; every finished row is on the disk.
         os._exit(130)
-    except BrokenPipeError:
-        return 0
 
 
 def _parser() -> argparse.ArgumentParser:

@@ -106,6 +106,10 @@ def run(
     """
     if jobs < 1:
         raise InputError(f"jobs must be a positive number of processes, got {jobs}.")
+    if jobs > 1 and jax.default_backend() != "cpu":
+        raise InputError(
+            "several jobs would share one accelerator: leave --jobs out, or set JAX_PLATFORMS=cpu."
+        )
     with Results(folder) as results:
         about = _about(plan.settings, command)
         results.check_settings(plan.settings.protocol.name, about["settings"])
