@@ -143,7 +143,7 @@ def run(
 
 
 def _about(settings: Settings, command: str) -> Record:
-    """The run's full configuration. Its id stands in every row."""
+    """The run's full configuration. Its id, the same for the same configuration, is in every row."""
     versions = {"python": platform.python_version(), "mixvi": __version__}
     for name in PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -155,11 +155,10 @@ def _about(settings: Settings, command: str) -> Record:
         "backend": jax.default_backend(),
         "device": device.device_kind,
         "n_cores": os.cpu_count(),
-        "command": command,
     }
     digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:12]
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
-    return {"run": digest, "started": now} | about
+    return {"run": digest, "started": now, "command": command} | about
 
 
 def _cost(task: Task) -> int:
