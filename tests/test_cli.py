@@ -50,16 +50,25 @@ def test_a_mistake_is_a_sentence_and_exit_status_1(arguments, sentence, tmp_path
 
 
 def test_a_set_that_is_not_here(tmp_path, capsys, monkeypatch):
-    """Asked for by name it is an error that says how to get it; among all it is left out."""
+    """Asked for by name it is an error that says how to get it; among all it is left out, and
+    where nothing else is left that is an error too."""
     for variable in ("MIXVI_DATA", "MIXVI_CACHE"):
         monkeypatch.setenv(variable, str(tmp_path))
     arguments = ["paper", "binary", "--out", str(tmp_path / "results")]
     assert main([*arguments, "--sets", "heart"]) == 1
     assert "mixvi data get heart" in capsys.readouterr().err
-    assert main(arguments) == 0
+    assert main(arguments) == 1
     said = capsys.readouterr().err
-    assert "heart is left out" in said
+    assert "nothing to run" in said
+    assert "heart" in said
+    assert "mixvi data get all" in said
     assert read(tmp_path / "results", "rows") == []
+
+
+def test_a_folder_that_is_not_there_has_no_report(tmp_path, capsys):
+    assert main(["paper", "report", "--out", str(tmp_path / "typo")]) == 1
+    assert "there is no results folder" in capsys.readouterr().err
+    assert not (tmp_path / "typo").exists()
 
 
 def test_data_commands(capsys, monkeypatch):

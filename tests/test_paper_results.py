@@ -32,6 +32,25 @@ def test_rows_are_appended_once_and_read_back(tmp_path):
         assert again.done == {key(one) for one in found}
 
 
+def test_a_write_that_fails_leaves_whole_rows(tmp_path, monkeypatch):
+    """A full disk: what was half written is taken back, and the rows are not counted as done."""
+
+    def full(_):
+        raise OSError(28, "No space left on device")
+
+    with Results(tmp_path) as results:
+        results.append("rows", [row(0)])
+        monkeypatch.setattr("os.fsync", full)
+        with pytest.raises(mixvi.InputError, match="No space"):
+            results.append("rows", [row(1)])
+        monkeypatch.undo()
+        assert results.done == {key(row(0))}
+        assert [one["split"] for one in read(tmp_path, "rows")] == [0]
+        results.append("rows", [row(1)])
+    results.append("rows", [row(5)])  # closed: nothing is written
+    assert [one["split"] for one in read(tmp_path, "rows")] == [0, 1]
+
+
 def test_an_unfinished_line_is_not_a_row_and_is_cut_off(tmp_path):
     with Results(tmp_path) as results:
         results.append("rows", [row(0), row(1)])
@@ -100,7 +119,7 @@ def test_a_folder_that_cannot_be_made_is_named(tmp_path):
 
 def test_splits_are_numbers_and_ranges():
     assert list(experiments.parse_splits("3")) == [0, 1, 2]
-    assert list(experiments.parse_splits("2-3,7-7")) == [1, 2, 6]
+    assert experiments.parse_splits("7-7,2-3,3-3") == (1, 2, 6)  # in order and once each
     for wrong in ("x", "0", "3-2", ""):
         with pytest.raises(mixvi.InputError, match="splits"):
             list(experiments.parse_splits(wrong))

@@ -7,9 +7,9 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
-from ._errors import MixviError
+from ._errors import InputError, MixviError
 
-RESULTS = Path("mixvi-paper")
+RESULTS, QUICK_RESULTS = Path("mixvi-paper"), Path("mixvi-paper-quick")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -71,7 +71,8 @@ def _paper(topics: Any) -> None:
 
 def _run_options(parser: argparse.ArgumentParser, name: str) -> None:
     add = parser.add_argument
-    add("--out", type=Path, default=RESULTS, help="results folder (default: %(default)s)")
+    folder = QUICK_RESULTS if name == "quick" else RESULTS
+    add("--out", type=Path, default=folder, help="results folder (default: %(default)s)")
     add("--jobs", type=int, default=1, metavar="N", help="processes, one set each (CPU)")
     add("--seed", type=int, default=0, help="of splits, starts and draws (default: 0)")
     add("--retry-failed", action="store_true", help="try rows again that failed")
@@ -96,7 +97,7 @@ def _experiments(options: argparse.Namespace) -> None:
 
     chosen = experiments.EXPERIMENTS if options.experiment == "all" else (options.experiment,)
     names = ("best", "paper") if options.protocol == "both" else (options.protocol,)
-    splits = tuple(experiments.parse_splits(options.splits)) if options.splits else None
+    splits = experiments.parse_splits(options.splits) if options.splits else None
     for name in names:
         plan = experiments.Plan(
             chosen,
@@ -141,6 +142,8 @@ def _run(plan: Any, options: argparse.Namespace) -> None:
 def _report(options: argparse.Namespace) -> None:
     from .paper._report import write_report
 
+    if not options.out.is_dir():
+        raise InputError(f"there is no results folder {options.out}: name it with --out.")
     print(f"wrote {write_report(options.out, options.to)}")
 
 

@@ -185,7 +185,7 @@ def reasons(miss: Miss) -> list[str]:
     # The binary sets have published splits: with all of them, their noise is the paper's noise.
     other_splits = one.table != "binary" or one.n_splits < expected
     if other_splits and one.n_splits > 1 and one.shortfall - one.tolerance <= 2 * one.se:
-        said.append("within tolerance and two standard errors of our median")
+        said.append("short by less than tolerance plus two standard errors of our median")
     if miss.by_test is not None and miss.by_test.no_worse:
         said.append("no miss by the paper's rule for VI_diag (start with the better test score)")
     if miss.of_draws is not None and miss.of_draws.no_worse:

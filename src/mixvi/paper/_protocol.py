@@ -1,4 +1,4 @@
-"""How an experiment is run: the paper's way, or ours. Frozen before any test score was seen.
+"""How an experiment is run: the paper's way, or ours, chosen by validation inside training sets.
 
 Both make the same rows, so that a reader sees what each change buys.
 """
@@ -100,6 +100,8 @@ class Settings:
                 f"the number of draws for predictions must be a multiple of {least}, got "
                 f"{self.n_predict}."
             )
+        if self.n_draws is not None and self.n_draws < 2:
+            raise InputError(f"the number of draws must be at least 2, got {self.n_draws}.")
         if self.seed < 0:
             raise InputError(f"the seed must not be negative, got {self.seed}.")
 

@@ -64,18 +64,28 @@ class Results:
         self.done = {key(row) for row in read(folder, "rows")}
 
     def append(self, kind: str, records: Iterable[Record]) -> None:
-        """At once and for good. Rows that are there already are left as they are."""
+        """At once and for good. Rows that are there already are left as they are; after the folder
+        was closed (a thread may outlive an error) nothing is written."""
         records = list(records)
         if kind == "rows":
             records = [row for row in records if key(row) not in self.done]
-            self.done |= {key(row) for row in records}
-        if not records:
+        if not records or self._lock.closed:
             return
         text = "".join(json.dumps(_finite(record)) + "\n" for record in records)
-        with (self.folder / f"{kind}.jsonl").open("ab") as file:
-            file.write(text.encode())
-            file.flush()
-            os.fsync(file.fileno())
+        path = self.folder / f"{kind}.jsonl"
+        length = path.stat().st_size if path.exists() else 0
+        try:
+            with path.open("ab") as file:
+                file.write(text.encode())
+                file.flush()
+                os.fsync(file.fileno())
+        except OSError as err:
+            os.truncate(path, length)  # a full disk may have taken half of it
+            raise InputError(
+                f"cannot write to {path}: {err}. Earlier rows are safe; the same command goes on."
+            ) from err
+        if kind == "rows":
+            self.done |= {key(row) for row in records}
 
     def check_settings(self, protocol: str, settings: Record) -> None:
         """One folder, one set of settings for each protocol: medians must not mix them."""

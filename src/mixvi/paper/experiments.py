@@ -13,7 +13,7 @@ import queue
 import sys
 import threading
 import time
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
@@ -65,7 +65,7 @@ class Plan:
             raise InputError(
                 f"unknown method {', '.join(unknown)}: choose from {', '.join(METHODS)}."
             )
-        tasks, missing = [], []
+        tasks, missing, absent = [], [], []
         for experiment in self.experiments:
             for name in SETS[experiment]:
                 if wanted and name not in wanted:
@@ -73,15 +73,25 @@ class Plan:
                 if experiment in ("binary", "multiclass"):
                     try:
                         data.load(name)
-                    except MixviError as err:
+                    except MixviError:
                         if wanted:
                             raise
-                        missing.append(f"{name} is left out: {err}")
+                        absent.append(name)
                         continue
                 splits = self._splits(experiment, name)
+                if not splits:
+                    missing.append(f"{name} is left out: it has no such splits.")
+                    continue
                 tasks.append(
                     Task(experiment, name, splits, self.methods, self.settings, run, self.trend)
                 )
+        if absent:
+            missing.append(
+                f"Left out, because their data are not here or not whole: {', '.join(absent)}. "
+                "`mixvi data get all` downloads them, or let MIXVI_DATA name their folder."
+            )
+        if not tasks:
+            raise InputError("nothing to run. " + " ".join(missing))
         return tasks, missing
 
     def _splits(self, experiment: str, name: str) -> tuple[int, ...]:
@@ -143,7 +153,7 @@ def run(
 
 
 def _about(settings: Settings, command: str) -> Record:
-    """The run's full configuration. Its id, the same for the same configuration, is in every row."""
+    """The full configuration of a run. Its id, a hash of all that matters, is in every row."""
     versions = {"python": platform.python_version(), "mixvi": __version__}
     for name in PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
@@ -294,8 +304,9 @@ def _clock(seconds: float) -> str:
     return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
-def parse_splits(text: str) -> Iterator[int]:
-    """`5` is the first five; `3-7` are the third to the seventh; both in commas."""
+def parse_splits(text: str) -> tuple[int, ...]:
+    """`5` is the first five; `3-7` are the third to the seventh; several go with commas."""
+    found: set[int] = set()
     for part in text.split(","):
         first, dash, last = part.partition("-")
         try:
@@ -306,4 +317,5 @@ def parse_splits(text: str) -> Iterator[int]:
             ) from None
         if not 1 <= low <= high:
             raise InputError(f"splits: {part!r} is not a range of positive numbers.")
-        yield from range(low - 1, high)
+        found |= set(range(low - 1, high))
+    return tuple(sorted(found))
