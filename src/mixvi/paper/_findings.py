@@ -63,8 +63,8 @@ def _in_short(rows: Rows, protocol: str) -> Iterable[str]:
                 )
         if parts:
             yield (
-                f"Protocol `{protocol}`: the {NAMES[BEST]} is significantly better than "
-                f"{LABELS[rival]} {', '.join(parts)}."
+                f"Protocol `{protocol}`: by the sign test alone, at 5%, the {NAMES[BEST]} is "
+                f"better than {LABELS[rival]} {', '.join(parts)}."
             )
 
 

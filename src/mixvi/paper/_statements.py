@@ -142,7 +142,7 @@ _BETTER = tuple(
 
 
 def _lr(rows: Rows) -> Line:
-    claim = "Binary: MVI_lr scores best in LPD on a number of sets, often significantly"
+    claim = "Binary: MVI_lr scores best in LPD on a number of sets"
     return _leads(rows, claim, "binary", "lr")
 
 
