@@ -18,3 +18,21 @@ def forget_compiled_code():
 
     yield
     jax.clear_caches()
+
+
+@pytest.fixture
+def nothing_from_outside(monkeypatch, tmp_path):
+    """No folder of the user's and an empty cache."""
+    monkeypatch.delenv("MIXVI_DATA", raising=False)
+    monkeypatch.setenv("MIXVI_CACHE", str(tmp_path / "cache"))
+
+
+@pytest.fixture
+def tiny(monkeypatch):
+    """A small data set among the published ones."""
+    from data_sets import tiny_record
+    from mixvi.paper import _sources
+
+    record = tiny_record()
+    monkeypatch.setitem(_sources.REGISTRY, "tiny", record)
+    return record

@@ -15,7 +15,6 @@ from data_sets import (
     save_mat,
     save_npz,
     tiny_arrays,
-    tiny_record,
     truncated,
 )
 from mixvi import MixviError
@@ -47,18 +46,7 @@ PRINTED = {
 }
 
 
-@pytest.fixture(autouse=True)
-def nothing_from_outside(monkeypatch, tmp_path):
-    """No folder of the user's and an empty cache."""
-    monkeypatch.delenv("MIXVI_DATA", raising=False)
-    monkeypatch.setenv("MIXVI_CACHE", str(tmp_path / "cache"))
-
-
-@pytest.fixture
-def tiny(monkeypatch):
-    record = tiny_record()
-    monkeypatch.setitem(_sources.REGISTRY, "tiny", record)
-    return record
+pytestmark = pytest.mark.usefixtures("nothing_from_outside")
 
 
 # --- the sets themselves ----------------------------------------------------------------------

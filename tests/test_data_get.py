@@ -24,19 +24,7 @@ from data_sets import (
 )
 from mixvi.paper import _download, _parsers, _sources, data
 
-
-@pytest.fixture(autouse=True)
-def nothing_from_outside(monkeypatch, tmp_path):
-    """No folder of the user's and an empty cache."""
-    monkeypatch.delenv("MIXVI_DATA", raising=False)
-    monkeypatch.setenv("MIXVI_CACHE", str(tmp_path / "cache"))
-
-
-@pytest.fixture
-def tiny(monkeypatch):
-    record = tiny_record()
-    monkeypatch.setitem(_sources.REGISTRY, "tiny", record)
-    return record
+pytestmark = pytest.mark.usefixtures("nothing_from_outside")
 
 
 class Files(http.server.BaseHTTPRequestHandler):

@@ -173,6 +173,22 @@ def test_pairs_need_the_split_of_every_method(tmp_path):
     assert found.paired("best", "binary", "banana", METHODS, "lpd").values.shape == (0, 0)
 
 
+def test_a_claim_needs_both_conditions(tmp_path):
+    """Nine splits won of ten by a hair, but the medians hardly move: the sign test rejects, the
+    bootstrap does not."""
+    rows = made_up("best", "binary", "heart", 10, ("laplace", "mu"))
+    for row in rows:
+        gain = -30.0 if row["split"] == 4 else 1e-9
+        row["lpd"] = -40.0 - 10 * row["split"] + (gain if row["method"] == "mu" else 0.0)
+    (one,) = [
+        one
+        for one in _claims.compare(rows_of(tmp_path, rows), "best", "lpd")
+        if (one.contender, one.rival) == ("mu", "laplace")
+    ]
+    assert (one.signs.wins, one.signs.losses, one.signs.verdict) == (9, 1, 1)
+    assert one.verdict == 0
+
+
 def test_claims_by_hand(tmp_path):
     rows = made_up("best", "binary", "heart", 8, METHODS)
     score = {"laplace": -40.0, "mu": -39.0, "eig": -41.0, "lr": -39.5, "diag": -39.0}
@@ -181,7 +197,7 @@ def test_claims_by_hand(tmp_path):
     compared = _claims.compare(rows_of(tmp_path, rows), "best", "lpd")
     tallies = {
         contender: [
-            _claims.by_sign_test(_claims.chosen(compared, contender, rival))
+            _claims.significantly(_claims.chosen(compared, contender, rival))
             for rival in _claims.RIVALS
         ]
         for contender in _claims.CONTENDERS

@@ -28,6 +28,7 @@ class Comparison(NamedTuple):
     rival: str
     difference: float  # of the medians
     signs: Signs
+    verdict: int  # 1: better by both of the paper's conditions, -1: worse by both, 0: neither
 
 
 class Tally(NamedTuple):
@@ -67,8 +68,17 @@ def _on_one_set(table: str, name: str, columns: dict[str, np.ndarray]) -> list[C
             if method in columns and rival in columns:
                 signs = _statistics.sign_test(columns[method], columns[rival])
                 difference = medians[method] - medians[rival]
-                found.append(Comparison(table, name, contender, method, rival, difference, signs))
+                verdict = _verdict(columns[method], columns[rival])
+                found.append(
+                    Comparison(table, name, contender, method, rival, difference, signs, verdict)
+                )
     return found
+
+
+def _verdict(first: np.ndarray, second: np.ndarray) -> int:
+    if _statistics.significant(first, second[:, None]):
+        return 1
+    return -1 if _statistics.significant(second, first[:, None]) else 0
 
 
 def chosen(
@@ -81,8 +91,9 @@ def chosen(
     ]
 
 
-def by_sign_test(comparisons: list[Comparison]) -> Tally:
-    return _tally(one.signs.verdict for one in comparisons)
+def significantly(comparisons: list[Comparison]) -> Tally:
+    """As the paper means it: the sign test and the bootstrap agree."""
+    return _tally(one.verdict for one in comparisons)
 
 
 def by_medians(comparisons: list[Comparison]) -> Tally:

@@ -56,15 +56,15 @@ def _in_short(rows: Rows, protocol: str) -> Iterable[str]:
         for field in FIELDS:
             found = _claims.chosen(_claims.compare(rows, protocol, field), BEST, rival)
             if found:
-                tally = _claims.by_sign_test(found)
+                tally = _claims.significantly(found)
                 parts.append(
                     f"by {FIELD_LABELS[field]} on {tally.better} of {plural(tally.total, 'set')} "
                     f"(worse on {tally.worse})"
                 )
         if parts:
             yield (
-                f"Protocol `{protocol}`: by the sign test alone, at 5%, the {NAMES[BEST]} is "
-                f"better than {LABELS[rival]} {', '.join(parts)}."
+                f"Protocol `{protocol}`: the {NAMES[BEST]} is significantly better than "
+                f"{LABELS[rival]} {', '.join(parts)}."
             )
 
 
@@ -106,15 +106,15 @@ def _tallies(protocol: str, compared: dict[str, tuple[Comparison, ...]]) -> Tabl
             tallies = [
                 _claims.printed_medians(contender, rival),
                 _claims.by_medians(found["lpd"]),
-                *(_claims.by_sign_test(found[field]) for field in FIELDS),
+                *(_claims.significantly(found[field]) for field in FIELDS),
             ]
             entries = (Entry(_three(one)) if one.total else MISSING for one in tallies)
             lines.append((Entry(f"{NAMES[contender]} against {LABELS[rival]}"), *entries))
     header = ("", "paper's medians of joint LPD", "our medians of joint LPD")
-    header += tuple(f"sign test, {FIELD_LABELS[field]}" for field in FIELDS)
+    header += tuple(f"significantly, {FIELD_LABELS[field]}" for field in FIELDS)
     caption = (
         "On how many sets better / not different / worse: by medians alone, and significantly by "
-        f"the sign test at 5%. Protocol {protocol}."
+        f"both of the paper's conditions, sign test and bootstrap. Protocol {protocol}."
     )
     return Table(caption, header, tuple(lines))
 
@@ -154,9 +154,9 @@ def _wins(one: Comparison | None) -> Entry:
     signs = one.signs
     p = "p < 0.001" if signs.p < 0.001 else f"p = {signs.p:.3f}"
     note = f"{LABELS[one.method]}, {p}"
-    worse = signs.verdict == -1
+    worse = one.verdict == -1
     won = f"{signs.wins} to {signs.losses}" + (f" {WORSE}" if worse else "")
-    return Entry(won, note, signs.verdict == 1, worse)
+    return Entry(won, note, one.verdict == 1, worse)
 
 
 # --- misses -----------------------------------------------------------------------------------

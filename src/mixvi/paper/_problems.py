@@ -51,7 +51,7 @@ class _Scaled(NamedTuple):
 
 
 def splits_of(experiment: str, name: str, indices: Sequence[int], settings: Settings) -> list:
-    """The splits as they come, and how many classes there are (0: a regression)."""
+    """The splits as they come, not scaled."""
     if experiment == "cauchy":
         return [data.cauchy(i, seed=settings.seed) for i in indices]
     return data.splits(data.load(name), list(indices), seed=settings.seed)

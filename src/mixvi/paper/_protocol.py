@@ -58,6 +58,7 @@ class Protocol:
     optimiser: str
     iid_draws: int | None  # None: quadrature for one predictor, matched draws for several
     diag_starts: tuple[str, ...] = ("laplace", "small")
+    hyper_steps: int = 200  # most evaluations of Laplace's evidence
 
     def draws(self, n_outputs: int, n: int | None) -> Draws | None:
         """The fixed draws, `n` of them if that is said. None in our protocol for one predictor,
@@ -77,7 +78,7 @@ class Protocol:
 
 
 BEST = Protocol("best", (30,), None, True, "training", "bfgs", None)
-PAPER = Protocol("paper", (10, 20, 30), 10, False, "published", "scg", 1000)
+PAPER = Protocol("paper", (10, 20, 30), 10, False, "published", "scg", 1000, hyper_steps=1000)
 # A small number of draws, and one start where two nearly always end at the same bound.
 QUICK = dataclasses.replace(BEST, diag_starts=("laplace",))
 QUICK_DRAWS = 256

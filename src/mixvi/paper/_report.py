@@ -121,37 +121,42 @@ def _experiments(rows: Rows) -> list[Block]:
 
 
 def _figure1(rows: Rows) -> list[Block]:
-    for protocol in rows.protocols():
-        fits = {
-            method: rows.fits.get((protocol, "toy", "mixture", method), {}).get(0, {})
-            for method in ("laplace", "mu", "eig", "lr")
-        }
-        fits = {method: row for method, row in fits.items() if "mean" in row and "cov" in row}
-        if fits:
-            caption = (
-                "Contours of the posterior; means as crosses, ellipses that hold 70% of each "
-                f"Gaussian, their axes dashed; KL(q || p) in the legend. Protocol {protocol}."
-            )
-            alt = "Contours of a density with two bumps, and the ellipses of Gaussians fitted to it"
-            return [Figure("figure1", _figures.two_dimensional(fits), alt, caption)]
-    return []
+    protocol, fits = _first_with(rows, "toy", "mixture", ("laplace", "mu", "eig", "lr"), "cov")
+    if not fits:
+        return []
+    caption = (
+        "Contours of the posterior; means as crosses, ellipses that hold 70% of each Gaussian, "
+        f"their axes dashed; KL(q || p) in the legend. Protocol {protocol}."
+    )
+    alt = "Contours of a density with two bumps, and the ellipses of Gaussians fitted to it"
+    return [Figure("figure1", _figures.two_dimensional(fits), alt, caption)]
 
 
 def _figure2(rows: Rows) -> list[Block]:
+    protocol, fits = _first_with(rows, "cauchy", "cauchy", ("mu", "eig"), "curve")
+    if not fits:
+        return []
+    caption = (
+        "Figure 2 of the paper: the true curve, the training points of data set 0, and the "
+        f"posterior mean with two standard deviations. Protocol {protocol}."
+    )
+    alt = "Two fits of a wavy curve to 50 noisy points, with bands of two deviations"
+    curves = {method: row["curve"] for method, row in fits.items()}
+    return [Figure("figure2", _figures.regression(curves), alt, caption)]
+
+
+def _first_with(
+    rows: Rows, experiment: str, name: str, methods: tuple[str, ...], field: str
+) -> tuple[str, dict[str, Any]]:
+    """The first protocol whose split 0 has the field, and its rows by method."""
     for protocol in rows.protocols():
         fits = {
-            method: rows.fits.get((protocol, "cauchy", "cauchy", method), {}).get(0, {})
-            for method in ("mu", "eig")
+            method: rows.fits.get((protocol, experiment, name, method), {}).get(0, {})
+            for method in methods
         }
-        curves = {method: row["curve"] for method, row in fits.items() if row.get("curve")}
-        if curves:
-            caption = (
-                "Figure 2 of the paper: the true curve, the training points of data set 0, and "
-                f"the posterior mean with two standard deviations. Protocol {protocol}."
-            )
-            alt = "Two fits of a wavy curve to 50 noisy points, with bands of two deviations"
-            return [Figure("figure2", _figures.regression(curves), alt, caption)]
-    return []
+        if fits := {method: row for method, row in fits.items() if row.get(field)}:
+            return protocol, fits
+    return "", {}
 
 
 def _own_measures(rows: Rows) -> list[Block]:

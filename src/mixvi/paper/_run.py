@@ -123,6 +123,7 @@ def shared_part(task: Task, indices: tuple[int, ...], made: Problems) -> _Block:
         hyper,
         init_batched=True,
         hyper_batched=True,
+        hyper_steps=task.settings.protocol.hyper_steps,
         diagnostics=False,
         progress=False,
     )

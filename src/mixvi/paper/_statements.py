@@ -122,7 +122,7 @@ def _better_than(table: str, rival: str):
                 _claims.chosen(_claims.compare(rows, protocol, field, tables), BEST, rival)
                 for field in ("lpd", "pointwise")
             ]
-            joint, pointwise = (_claims.by_sign_test(one) for one in found)
+            joint, pointwise = (_claims.significantly(one) for one in found)
             if joint.total:
                 numbers = (
                     f"significantly better on {joint.better} of {plural(joint.total, 'set')}, "
