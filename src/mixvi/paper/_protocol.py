@@ -6,6 +6,7 @@ Both make the same rows, so that a reader sees what each change buys.
 import dataclasses
 from typing import Any
 
+import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
@@ -24,12 +25,14 @@ N_MATCHED = 2048
 class LowRankFromNoise(LowRank):
     """MVI_lr from the paper's start: U, V ~ N(0, 0.01 I) in `L = C + U V^T`, so `U <- R^-1 U`."""
 
+    seed: int = eqx.field(static=True, default=0)
+
     start_is_stationary = False
     poorer = None
 
     def starts(self, root, a, gradient):
         del gradient
-        u, v = np.random.default_rng(0).normal(0.0, 0.1, (2, a.shape[0]))
+        u, v = np.random.default_rng(self.seed).normal(0.0, 0.1, (2, a.shape[0]))
         return jnp.concatenate([jnp.linalg.solve(root.matrix, u), jnp.asarray(v, a.dtype)])[None]
 
 
@@ -67,13 +70,13 @@ class Protocol:
             return IID(n or self.iid_draws)
         return None if n_outputs == 1 else Matched(n or N_MATCHED)
 
-    def families(self, method: str) -> dict[str, Any]:
+    def families(self, method: str, seed: int) -> dict[str, Any]:
         """What to fit for a method, by the name of its start; VI_diag has two."""
         if method == "diag":
             its = {start: MeanField(start) for start in self.diag_starts}
             return its | {"laplace": MeanFieldFromMarginal()} if self.name == "paper" else its
         if method == "lr" and self.name == "paper":
-            return {"random": LowRankFromNoise()}
+            return {"random": LowRankFromNoise(seed=seed)}
         return {"": method}
 
 
@@ -93,6 +96,7 @@ class Settings:
     n_draws: int | None = None  # S; None: the protocol's own
     n_predict: int = N_PREDICT  # S'
     seed: int = 0
+    n_basis: int | None = None  # M; None: the protocol's own, or its choice among several
 
     def __post_init__(self):
         least = 1000
@@ -105,6 +109,16 @@ class Settings:
             raise InputError(f"the number of draws must be at least 2, got {self.n_draws}.")
         if self.seed < 0:
             raise InputError(f"the seed must not be negative, got {self.seed}.")
+        if self.n_basis is not None and self.n_basis < 1:
+            raise InputError(f"there must be at least one basis function, got {self.n_basis}.")
+
+    @property
+    def sizes(self) -> tuple[int, ...]:
+        """Numbers of basis functions to choose from."""
+        return (self.n_basis,) if self.n_basis else self.protocol.sizes
+
+    def families(self, method: str) -> dict[str, Any]:
+        return self.protocol.families(method, self.seed)
 
     def as_dict(self) -> dict[str, Any]:
         return dataclasses.asdict(self)

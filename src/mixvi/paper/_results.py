@@ -16,6 +16,13 @@ from .._errors import InputError
 Record = dict[str, Any]
 Key = tuple[str, str, str, int, str]
 KINDS = ("rows", "jobs", "runs")
+# How the command line calls the settings.
+OPTIONS = {
+    "n_draws": "--draws",
+    "n_predict": "--predict-draws",
+    "seed": "--seed",
+    "n_basis": "--basis",
+}
 
 
 def key(row: Record) -> Key:
@@ -92,12 +99,29 @@ class Results:
         wanted = json.loads(json.dumps(settings))
         for run in read(self.folder, "runs"):
             old = run["settings"]
-            if old["protocol"]["name"] == protocol and old != wanted:
-                differs = [name for name in wanted if old.get(name) != wanted[name]]
+            if old["protocol"]["name"] != protocol:
+                continue
+            differs = [
+                _difference(name, old.get(name), wanted[name])
+                for name in wanted
+                if old.get(name) != wanted[name]
+            ]
+            if differs:
                 raise InputError(
-                    f"{self.folder} holds rows of protocol {protocol} with other settings "
-                    f"({', '.join(differs)}): use the same ones, or another folder with --out."
+                    f"{self.folder} holds rows of protocol {protocol} made with other settings "
+                    f"({'; '.join(differs)}): use the same ones, or another folder with --out."
                 )
+
+    def size(self, name: tuple[str, str, str]) -> int | None:
+        """The number of basis functions that an earlier session chose for a set."""
+        for job in read(self.folder, "jobs"):
+            if (job["protocol"], job["experiment"], job["set"]) == name and job.get("size"):
+                return job["size"]
+        return None
+
+    def n_failed(self, wanted: set[Key]) -> int:
+        rows = read(self.folder, "rows")
+        return sum(bool(row["failed"]) for row in rows if key(row) in wanted)
 
     def forget_failed(self, wanted: set[Key]) -> int:
         """Takes failed rows out, so that they are tried again; how many."""
@@ -116,6 +140,13 @@ class Results:
 
     def __exit__(self, *_: Any) -> None:
         self._lock.close()
+
+
+def _difference(name: str, old: Any, new: Any) -> str:
+    if name == "protocol":
+        return "the protocol itself has changed since"
+    was, now = ("the default" if value is None else value for value in (old, new))
+    return f"{OPTIONS.get(name, name)} was {was}, now {now}"
 
 
 def _finite(value: Any) -> Any:

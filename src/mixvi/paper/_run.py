@@ -16,7 +16,6 @@ from jaxtyping import PyTree
 from .._errors import MixviError
 from .._many import fit_many
 from .._posteriors import Posteriors
-from ._compilation import compiled
 from ._evaluate import Gaussians, Scores, curve, diagnoses, scores
 from ._figure1 import run_toy
 from ._problems import Problems, problems, scaled
@@ -42,6 +41,7 @@ class _Block(NamedTuple):
     indices: tuple[int, ...]
     problems: Problems
     laplace: Posteriors
+    laplace_clock: Clock
     hyper: PyTree
     init: np.ndarray
 
@@ -52,7 +52,6 @@ class _Attempt(NamedTuple):
     posts: Posteriors
     judged: "_Judged | None"
     clock: Clock
-    n_compiled: int
 
 
 def run_task(task: Task, done: set[Key], emit: Emit, threads: int) -> None:
@@ -85,19 +84,19 @@ def run_task(task: Task, done: set[Key], emit: Emit, threads: int) -> None:
 def _run_block(
     task: Task, indices: tuple[int, ...], methods: list[str], size: int, emit: Emit, threads: int
 ) -> None:
-    clock, before = Clock(), compiled()
+    clock = Clock()
     try:
         splits, n_classes = scaled(task.experiment, task.set, indices, task.settings)
         made = problems(splits, n_classes, task.settings.protocol, task.settings, indices, size)
         clock.lap("prepare")
-        block = shared_part(task, indices, made)
-        clock.lap("screen", compiled().since(before).seconds)
+        starts = screened(made)
+        clock.lap("screen")
+        emit("jobs", [job(task, "screening", indices, clock)])
+        block = shared_part(task, indices, made, starts)
     except Exception as err:
         emit("rows", [task.failed(i, method, _reason(err)) for method in methods for i in indices])
         return
-    emit("jobs", [job(task, "screening", indices, clock.seconds, compiled().since(before).n)])
-    families = task.settings.protocol.families
-    todo = {method: families(method) for method in sorted(methods, key=BY_COST.index)}
+    todo = {method: task.settings.families(method) for method in sorted(methods, key=BY_COST.index)}
     with ThreadPoolExecutor(threads) as pool:
         begun = {
             pool.submit(_attempt, block, family): (method, start)
@@ -112,15 +111,17 @@ def _run_block(
                 _hand_on(block, method, ended[method], emit)
 
 
-def shared_part(task: Task, indices: tuple[int, ...], made: Problems) -> _Block:
-    """Screening, then Laplace from the best start of each split."""
-    hyper, init, _ = screened(made)
+def shared_part(
+    task: Task, indices: tuple[int, ...], made: Problems, starts: "_Screened"
+) -> _Block:
+    """Laplace from the best start of each split: what all families begin with."""
+    clock = Clock()
     found = fit_many(
         made.model.log_density,
-        init,
+        starts.init,
         "laplace",
         made.data,
-        hyper,
+        starts.hyper,
         init_batched=True,
         hyper_batched=True,
         hyper_steps=task.settings.protocol.hyper_steps,
@@ -129,20 +130,24 @@ def shared_part(task: Task, indices: tuple[int, ...], made: Problems) -> _Block:
     )
     # A problem that failed keeps what it was given; its families will say the same.
     hyper = jax.tree.map(lambda *leaves: np.stack(leaves), *(post.hyper for post in found))
-    return _Block(task, indices, made, found, hyper, np.stack([post.start for post in found]))
+    init = np.stack([post.start for post in found])
+    clock.lap("fit")
+    return _Block(task, indices, made, found, clock, hyper, init)
 
 
 def _attempt(block: _Block, family: Any) -> _Attempt | str:
     """Or the reason why there is none: one method must not stop a run of hours."""
-    clock, before = Clock(), compiled()
+    clock = Clock()
     try:
-        posts = block.laplace if family == "laplace" else _fitted(block, family)
-        of_fit = compiled().since(before)
-        clock.lap("fit", of_fit.seconds)
+        if family == "laplace":
+            posts = block.laplace
+            clock.add(block.laplace_clock)
+        else:
+            posts = _fitted(block, family)
+            clock.lap("fit")
         judged = _judged(block, posts)
-        total = compiled().since(before)
-        clock.lap("evaluate", total.seconds - of_fit.seconds)
-        return _Attempt(posts, judged, clock, total.n)
+        clock.lap("evaluate")
+        return _Attempt(posts, judged, clock)
     except Exception as err:
         return _reason(err)
 
@@ -159,18 +164,19 @@ def _hand_on(block: _Block, method: str, attempts: dict[str, _Attempt | str], em
         reason = next(str(one) for one in attempts.values())
         emit("rows", [task.failed(i, method, reason) for i in indices])
         return
-    seconds = Clock.total(one.clock for one in whole.values())
+    clock = Clock()
+    for one in whole.values():
+        clock.add(one.clock)
     rows = []
     for k, split in enumerate(indices):
         tried = {start: _row(block, method, k, one) for start, one in whole.items()}
         row = _better(tried, method)
-        row["seconds"] = {part: seconds[part] / len(indices) for part in ("fit", "evaluate")}
+        row["seconds"] = {part: clock.seconds[part] / len(indices) for part in ("fit", "evaluate")}
         if task.experiment == "cauchy" and split == 0 and not row["failed"]:
             row["curve"] = _curve(block, next(iter(whole.values())).posts)
         rows.append(row)
     emit("rows", rows)
-    n_compiled = sum(one.n_compiled for one in whole.values())
-    emit("jobs", [job(task, method, indices, seconds, n_compiled)])
+    emit("jobs", [job(task, method, indices, clock)])
 
 
 def _fitted(block: _Block, family: Any) -> Posteriors:
@@ -197,8 +203,16 @@ def _fitted(block: _Block, family: Any) -> Posteriors:
 # --- screening --------------------------------------------------------------------------------
 
 
-def screened(made: Problems) -> tuple[PyTree, np.ndarray, np.ndarray]:
-    """Ten steps from every start; the hyperparameters, mode and evidence of each split's best."""
+class _Screened(NamedTuple):
+    """The best start of each split: hyperparameters, mode, evidence."""
+
+    hyper: PyTree
+    init: np.ndarray
+    evidence: np.ndarray
+
+
+def screened(made: Problems) -> _Screened:
+    """Ten steps from every start."""
     tried = [
         fit_many(
             made.model.log_density,
@@ -217,15 +231,15 @@ def screened(made: Problems) -> tuple[PyTree, np.ndarray, np.ndarray]:
     evidence = np.where(np.isfinite(evidence), evidence, -np.inf)
     best = [tried[k][i] for i, k in enumerate(evidence.argmax(1))]
     hyper = jax.tree.map(lambda *leaves: np.stack(leaves), *(post.hyper for post in best))
-    return hyper, np.stack([post.start for post in best]), evidence.max(1)
+    return _Screened(hyper, np.stack([post.start for post in best]), evidence.max(1))
 
 
 def chosen_size(task: Task, emit: Emit) -> int:
     """The number of basis functions with the highest evidence in sum over the first splits."""
-    sizes = task.settings.protocol.sizes
-    if len(sizes) == 1:
-        return sizes[0]
-    clock, began = Clock(), compiled()
+    sizes = task.settings.sizes
+    if task.size or len(sizes) == 1:
+        return task.size or sizes[0]
+    clock = Clock()
     splits, n_classes = scaled(task.experiment, task.set, CHOOSING, task.settings)
     sums = {}
     for size in sizes:
@@ -234,11 +248,11 @@ def chosen_size(task: Task, emit: Emit) -> int:
             splits, n_classes, task.settings.protocol, task.settings, CHOOSING, size, max(sizes)
         )
         clock.lap("prepare")
-        before = compiled()
-        sums[size] = screened(made)[2].sum()
-        clock.lap("screen", compiled().since(before).seconds)
-    emit("jobs", [job(task, "choosing", CHOOSING, clock.seconds, compiled().since(began).n)])
-    return max(sums, key=lambda size: sums[size])
+        sums[size] = screened(made).evidence.sum()
+        clock.lap("screen")
+    size = max(sums, key=lambda one: sums[one])
+    emit("jobs", [job(task, "choosing", CHOOSING, clock) | {"size": size}])
+    return size
 
 
 # --- rows -------------------------------------------------------------------------------------
@@ -314,11 +328,9 @@ def _better(tried: dict[str, Record], method: str) -> Record:
     start = max(fine, key=lambda name: _bound(fine[name]))
     row = fine[start]
     if method == "diag":
-        row["diag"] = {
-            "start": start,
-            "lpd_best_test": max(one["lpd"] for one in fine.values()),
-            "error_best_test": min(one["error"] for one in fine.values()),
-        }
+        by_test = max(fine.values(), key=lambda one: one["lpd"])
+        scores = {f"{name}_best_test": by_test[name] for name in ("lpd", "error")}
+        row["diag"] = {"start": start, "n_starts": len(tried), **scores}
     return row
 
 

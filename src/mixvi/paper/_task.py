@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 
 import jax
 
+from ._compilation import compiled
 from ._protocol import Settings
 from ._results import Key, Record
 
@@ -23,9 +24,14 @@ class Task:
     settings: Settings
     run: str
     trend: bool = True
+    size: int | None = None  # basis functions, where an earlier session has chosen them
 
     def key(self, split: int, method: str) -> Key:
-        return self.settings.protocol.name, self.experiment, self.set, split, method
+        return *self.name, split, method
+
+    @property
+    def name(self) -> tuple[str, str, str]:
+        return self.settings.protocol.name, self.experiment, self.set
 
     def row_keys(self) -> list[Key]:
         return [self.key(split, method) for split in self.splits for method in self.methods]
@@ -43,28 +49,31 @@ class Task:
 
 
 class Clock:
-    """Seconds of each part of a job; compiling counts apart."""
+    """Seconds of each part of a job, as its thread sees them; compiling counts apart."""
 
     def __init__(self):
         self.seconds = {"prepare": 0.0, "screen": 0.0, "compile": 0.0, "fit": 0.0, "evaluate": 0.0}
-        self._last = time.perf_counter()
+        self.n_compiled = 0
+        self._last, self._compiled = time.perf_counter(), compiled()
 
-    def lap(self, part: str, of_compiling: float = 0.0) -> None:
-        now = time.perf_counter()
-        elapsed, self._last = now - self._last, now
-        of_compiling = min(of_compiling, elapsed)
+    def lap(self, part: str) -> None:
+        """What has passed since the last lap went into this part."""
+        now, so_far = time.perf_counter(), compiled()
+        elapsed, new = now - self._last, so_far.since(self._compiled)
+        self._last, self._compiled = now, so_far
+        of_compiling = min(new.seconds, elapsed)
+        self.n_compiled += new.n
         self.seconds["compile"] += of_compiling
         self.seconds[part] += elapsed - of_compiling
 
-    @staticmethod
-    def total(clocks: "Iterable[Clock]") -> dict[str, float]:
-        some = [clock.seconds for clock in clocks]
-        return {part: sum(one[part] for one in some) for part in some[0]}
+    def add(self, other: "Clock") -> "Clock":
+        self.seconds = {part: self.seconds[part] + other.seconds[part] for part in self.seconds}
+        self.n_compiled += other.n_compiled
+        return self
 
 
-def job(
-    task: Task, method: str, indices: Iterable[int], seconds: dict[str, float], n_compiled: int
-) -> Record:
+def job(task: Task, method: str, indices: Iterable[int], clock: Clock) -> Record:
+    """What some splits of a method took."""
     some = list(indices)
     return {
         "run": task.run,
@@ -73,7 +82,7 @@ def job(
         "set": task.set,
         "method": method,
         "splits": [some[0], some[-1] + 1],
-        "seconds": {part: round(value, 4) for part, value in seconds.items()},
-        "n_compiled": n_compiled,
+        "seconds": {part: round(value, 4) for part, value in clock.seconds.items()},
+        "n_compiled": clock.n_compiled,
         "backend": jax.default_backend(),
     }

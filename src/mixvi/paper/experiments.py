@@ -17,7 +17,7 @@ from collections.abc import Sequence
 from concurrent.futures import ProcessPoolExecutor, ThreadPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import jax
 
@@ -101,6 +101,13 @@ class Plan:
         return tuple(range(min(there, self.n_splits.get(experiment, there))))
 
 
+class Counts(NamedTuple):
+    """Rows that a plan asks for, and how many of them failed."""
+
+    rows: int
+    failed: int
+
+
 def run(
     plan: Plan,
     folder: Path,
@@ -109,7 +116,7 @@ def run(
     retry_failed: bool = False,
     command: str = "",
     progress: bool = True,
-) -> None:
+) -> Counts:
     """Everything of the plan that the folder does not hold yet, appended to it row by row.
 
     `jobs` processes work on as many sets at a time (on a CPU; an accelerator wants one).
@@ -129,6 +136,7 @@ def run(
             results.forget_failed(wanted)
         results.append("runs", [about])
         left = [task for task in tasks if any(key not in results.done for key in task.row_keys())]
+        left = [dataclasses.replace(task, size=results.size(task.name)) for task in left]
         with Progress(len(wanted), len(wanted & results.done), progress) as display:
             for sentence in missing:
                 display.say(sentence)
@@ -150,11 +158,12 @@ def run(
                 _in_threads(left, set(results.done), emit)
             else:
                 _in_processes(left, set(results.done), emit, jobs)
+        return Counts(len(wanted), results.n_failed(wanted))
 
 
 def _about(settings: Settings, command: str) -> Record:
     """The full configuration of a run. Its id, a hash of all that matters, is in every row."""
-    versions = {"python": platform.python_version(), "mixvi": __version__}
+    versions = {"python": platform.python_version(), "mixvi": __version__, "source": _source()}
     for name in PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             versions[name] = importlib.metadata.version(name)
@@ -169,6 +178,14 @@ def _about(settings: Settings, command: str) -> Record:
     digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:12]
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     return {"run": digest, "started": now, "command": command} | about
+
+
+def _source() -> str:
+    """A hash of this package's source: between two releases the version alone says little."""
+    package, digest = Path(__file__).parents[1], hashlib.sha256()
+    for path in sorted(package.rglob("*.py")):
+        digest.update(path.relative_to(package).as_posix().encode() + path.read_bytes())
+    return digest.hexdigest()[:12]
 
 
 def _cost(task: Task) -> int:
