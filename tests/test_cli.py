@@ -4,6 +4,7 @@ import pytest
 
 import mixvi
 from mixvi.cli import main
+from mixvi.paper import data
 from mixvi.paper._results import read
 
 
@@ -37,6 +38,7 @@ def test_a_run_and_its_report(tmp_path, capsys):
         (["paper", "toy", "--predict-draws", "10"], "multiple of 1000"),
         (["paper", "toy", "--jobs", "0"], "jobs must be"),
         (["paper", "toy", "--seed", "-1"], "seed must not"),
+        (["paper", "binary", "--basis", "0"], "at least one basis function"),
         (["data", "path", "nile"], "no data set 'nile'"),
     ],
 )
@@ -63,6 +65,50 @@ def test_a_set_that_is_not_here(tmp_path, capsys, monkeypatch):
     assert "heart" in said
     assert "mixvi data get all" in said
     assert read(tmp_path / "results", "rows") == []
+
+
+def test_results_need_a_folder_and_one_set_of_settings(tmp_path, capsys):
+    (tmp_path / "file").touch()
+    toy = ["paper", "toy", "--methods", "laplace", "--out"]
+    assert main([*toy, str(tmp_path / "file")]) == 1
+    assert "is a file, and results need a folder" in capsys.readouterr().err
+    assert main([*toy, str(tmp_path / "results")]) == 0
+    assert main([*toy, str(tmp_path / "results"), "--seed", "1", "--draws", "64"]) == 1
+    said = capsys.readouterr().err
+    assert "--draws was the default, now 64; --seed was 0, now 1" in said
+
+
+def test_a_run_in_which_everything_fails_exits_with_1(tmp_path, capsys, monkeypatch):
+    def refuse(*_):
+        raise ValueError("no such luck")
+
+    monkeypatch.setattr("mixvi.paper._run.scaled", refuse)
+    out = ["--out", str(tmp_path / "results")]
+    assert main(["paper", "cauchy", "--splits", "2", "--methods", "laplace", *out]) == 1
+    said = capsys.readouterr().err
+    assert "2 of 2 rows failed" in said
+    assert "--retry-failed" in said
+    assert {row["failed"] for row in read(tmp_path / "results", "rows")} == {
+        "ValueError: no such luck"
+    }
+
+
+def test_getting_several_sets_goes_on_after_a_failure(tmp_path, capsys, monkeypatch):
+    """What is here is not downloaded again; one that cannot be had stops no other."""
+    asked = []
+
+    def unreachable(record, force):
+        asked.append(record.name)
+        raise data.DataError(f"{record.name} could not be downloaded.")
+
+    monkeypatch.setattr(data, "download", unreachable)
+    for variable in ("MIXVI_DATA", "MIXVI_CACHE"):
+        monkeypatch.setenv(variable, str(tmp_path))
+    assert main(["data", "get", "balance", "heart", "crabs"]) == 1
+    said = capsys.readouterr()
+    assert "balance: " in said.out
+    assert asked == ["heart", "crabs"]
+    assert "2 of 3 sets failed" in said.err
 
 
 def test_a_folder_that_is_not_there_has_no_report(tmp_path, capsys):

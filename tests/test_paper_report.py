@@ -160,6 +160,30 @@ def test_a_miss_is_compared_with_the_other_protocol(tmp_path):
     )
 
 
+def test_a_miss_says_where_the_hyperparameters_went(tmp_path):
+    """A mean field whose bound is higher, whose basis is narrower and whose score is worse; and a
+    fit that says no more than a coin."""
+    value = printed()["binary", "heart", "lpd", "diag"].value
+    rows = made_up("best", "binary", "heart", 3, ("laplace", "mu", "diag"))
+    rows += made_up("paper", "binary", "heart", 3, ("diag",))
+    for row in rows:
+        poor = row["protocol"] == "best" and row["method"] == "diag"
+        row["lpd"] = value - 5 if poor else value
+        row["elbo_fixed"] = -100.0 if poor else -130.0
+        row["hyper"] = {"log_width": 0.0 if poor else math.log(3.0)}
+        if row["method"] == "mu":
+            row["lpd"], row["hyper"] = -100 * math.log(2) - 0.1, {"log_width": math.log(0.25)}
+    missed = {
+        miss.cell.method: "; ".join(_cells.reasons(miss))
+        for miss in _cells.misses(rows_of(tmp_path, rows), "best")
+        if miss.cell.metric == "lpd"
+    }
+    assert "3.0 times narrower" in missed["diag"]
+    assert f"protocol paper reaches {value:.2f} at a bound lower by 30.0" in missed["diag"]
+    assert "no more than chance (-69.3), with basis functions of width 0.25" in missed["mu"]
+    assert "chance" not in missed["diag"]
+
+
 def test_pairs_need_the_split_of_every_method(tmp_path):
     rows = made_up("best", "binary", "heart", 6, METHODS)
     rows = [row for row in rows if row["method"] != "diag" or row["split"] in (1, 4)]
@@ -393,6 +417,61 @@ def test_scores_that_are_no_numbers_are_told(tmp_path):
     said = markdown(tuple(_record.failures(found)))
     assert "Heart, Laplace, protocol best: 1 row" in said
     assert found.paired("best", "binary", "heart", METHODS, "lpd").values.shape == (3, 2)
+
+
+def test_other_settings_and_other_code_are_told(tmp_path):
+    """A quick run is not the protocol it belongs to; rows of two versions do not mix unseen."""
+    rows = made_up("best", "multiclass", "iris", 5)
+    for row in rows:
+        if row["method"] == "diag":
+            row["diag"] = {"start": "laplace"}
+    settings = {"protocol": {"name": "best", "diag_starts": ["laplace"]}, "n_draws": 256}
+    runs = [{**RUNS[0], "settings": settings, "versions": {"source": code}} for code in "ab"]
+    found = rows_of(tmp_path, rows, runs=runs)
+    said = markdown(report(found))
+    assert "256 draws where draws are taken; VI_diag from one start" in said
+    assert "made by 2 states of the source code" in said
+    assert "VI_diag by test score" not in said
+    # The sign test cannot reject with five splits, so nothing that rests on it is judged.
+    assert "cannot be told<br>5 splits; the test needs 6" in said
+    assert "best on 0 of 1 set" in said or "best on 1 of 1 set" in said  # medians still are
+    usual = markdown(report(rows_of(tmp_path / "usual", made_up("best", "multiclass", "iris", 6))))
+    assert "Not the full settings" not in usual
+    assert "states of the source" not in usual
+    assert "cannot be told" not in usual
+    assert "so far it" in usual
+
+
+def test_tables_have_no_empty_lines_or_columns(tmp_path):
+    rows = made_up("best", "binary", "heart", 3, METHODS)
+    rows += made_up("paper", "binary", "banana", 3, METHODS)
+    for table in markdown_tables(markdown(report(rows_of(tmp_path, rows)))):
+        if table[0][0] == "Data set":
+            assert "full" not in table[0]
+            assert not any(set(line[1:]) == {"–"} for line in table)
+
+
+def test_both_kinds_of_error_are_held_against_the_printed_ones(tmp_path):
+    rows = made_up("best", "multiclass", "iris", 3, METHODS)
+    for row in rows:
+        value = printed()["multiclass", "iris", "error", row["method"]].value
+        row["error"], row["error_draws"] = value - 2.0, value + 1.0
+    said = markdown(tuple(_findings.error_resolution(rows_of(tmp_path, rows))))
+    (table,) = markdown_tables(said)
+    by_name = {line[0]: line for line in table}
+    assert by_name["best: error"][1:6] == ["–"] * 5
+    assert by_name["best: error"][6:] == ["-2.00 -2.0 to -2.0"] * 5
+    assert by_name["best: error of single draws"][6:] == ["+1.00 +1.0 to +1.0"] * 5
+
+
+def test_time_on_the_wall_by_protocol():
+    jobs = [
+        {"protocol": protocol, "backend": "gpu", "session": session, "elapsed": elapsed}
+        for protocol, session, elapsed in (
+            ("best", "a", 5.0), ("best", "a", 7.0), ("best", "b", 1.0), ("paper", "c", 2.0)
+        )
+    ]  # fmt: skip
+    assert _record.walls(jobs) == {("best", "gpu"): 8.0, ("paper", "gpu"): 2.0}
 
 
 def test_nothing_missed_is_said():

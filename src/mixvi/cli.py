@@ -189,12 +189,22 @@ def _list(_: argparse.Namespace) -> None:
     print(_sets().describe())
 
 
-def _get(options: argparse.Namespace) -> None:
+def _get(options: argparse.Namespace) -> int:
+    """What MIXVI_DATA or the cache hold already stays; one set that fails stops no other."""
     data = _sets()
     names = data.NAMES if options.names == ["all"] else options.names
+    failed = []
     for name in names:
-        data.get(name, force=options.force)
-        print(f"{name}: {data.path(name)}")
+        try:
+            if options.force or not data.is_here(name):
+                data.get(name, force=options.force)
+            print(f"{name}: {data.path(name)}")
+        except MixviError as err:
+            failed.append(name)
+            print(f"mixvi: {err}", file=sys.stderr)
+    if failed and len(names) > 1:
+        print(f"mixvi: {len(failed)} of {len(names)} sets failed", file=sys.stderr)
+    return int(bool(failed))
 
 
 if __name__ == "__main__":

@@ -89,6 +89,7 @@ class Miss(NamedTuple):
     by_test: Cell | None  # VI_diag by the paper's rule
     of_draws: Cell | None  # errors of single draws
     elsewhere: str  # what another protocol reaches that does not miss
+    hyperparameters: list[str]  # what their search may have to do with it
 
 
 def sign(metric: str) -> int:
@@ -126,6 +127,13 @@ def cells(rows: Rows, protocol: str, rule: Rule, tables: tuple[str, ...] = TABLE
     return [one for one in found if one is not None]
 
 
+def applies(rows: Rows, protocol: str, rule: Rule) -> bool:
+    """Whether any row has the rule's own field: one start leaves nothing to choose by its score."""
+    return rule.field == rule.field_of_diag or any(
+        len(rows.values(key, rule.field_of_diag)) for key in rows.fits if key[0] == protocol
+    )
+
+
 def count(rows: Rows, protocol: str, rule: Rule, tables: tuple[str, ...] = TABLES) -> Count:
     ours = cells(rows, protocol, rule, tables)
     expected = len(_places(rule.kind, tables))
@@ -155,7 +163,8 @@ def misses(rows: Rows, protocol: str) -> list[Miss]:
             by_test = cell(rows, *place, other) if one.method == "diag" else None
             of_draws = cell(rows, *place, ERROR_OF_DRAWS) if rule is ERROR else None
             elsewhere = _elsewhere(rows, one, rule)
-            found.append(Miss(one, share, by_test, of_draws, elsewhere))
+            learnt = _hyperparameters(rows, place)
+            found.append(Miss(one, share, by_test, of_draws, elsewhere, learnt))
     return sorted(found, key=lambda miss: -miss.cell.shortfall / miss.cell.tolerance)
 
 
@@ -174,8 +183,49 @@ def _elsewhere(rows: Rows, one: Cell, rule: Rule) -> str:
             basis = (
                 f" with {np.median(theirs):.0f} basis functions instead of {np.median(ours):.0f}"
             )
-        return f"protocol {protocol} reaches {other.median:.2f}{basis}"
+        return f"protocol {protocol} reaches {other.median:.2f}{basis}{_bounds(rows, one, other)}"
     return ""
+
+
+def _bounds(rows: Rows, one: Cell, other: Cell) -> str:
+    """That the better score has the lower bound: then it is the bound that misleads."""
+    ours, theirs = (
+        rows.values((cell.protocol, cell.table, cell.set, cell.method), "elbo_fixed")
+        for cell in (one, other)
+    )
+    if not len(ours) or not len(theirs) or np.median(ours) - np.median(theirs) < 1:
+        return ""
+    return f" at a bound lower by {np.median(ours) - np.median(theirs):.1f}"
+
+
+def _hyperparameters(rows: Rows, place: tuple[str, str, str, str]) -> list[str]:
+    """Where the search for hyperparameters went, if that may explain a miss; medians over splits.
+
+    Two equally likely classes give a joint LPD of `-n log 2`: a fit that says no more has learnt
+    nothing from its inputs. And the bound of a mean field pays for every correlation: narrow basis
+    functions have fewer, so it may prefer them where the evidence does not.
+    """
+    said = []
+    lpd, n_test, width, laplaces = (
+        float(np.median(values)) if len(values) else float("nan")
+        for values in (
+            rows.values(place, "lpd"),
+            rows.values(place, "n_test"),
+            rows.values(place, "hyper.log_width"),
+            rows.values((*place[:3], "laplace"), "hyper.log_width"),
+        )
+    )
+    chance = -n_test * np.log(2)
+    if place[1] == "binary" and abs(lpd - chance) < 0.005 * abs(chance):
+        said.append(
+            f"no more than chance ({chance:.1f}), with basis functions of width {np.exp(width):.2g}"
+        )
+    if place[3] == "diag" and laplaces - width > np.log(2):
+        said.append(
+            f"its bound makes the basis functions {np.exp(laplaces - width):.1f} times narrower "
+            "than Laplace's evidence does"
+        )
+    return said
 
 
 def reasons(miss: Miss) -> list[str]:
@@ -190,6 +240,7 @@ def reasons(miss: Miss) -> list[str]:
         said.append("no miss by the paper's rule for VI_diag (start with the better test score)")
     if miss.of_draws is not None and miss.of_draws.no_worse:
         said.append("no miss when single draws are scored, as the paper seems to")
+    said += miss.hyperparameters
     if miss.converged < 0.9:
         said.append(f"converged on {100 * miss.converged:.0f}% of the splits only")
     if one.n_splits < expected:

@@ -84,4 +84,6 @@ def _quiet(logger: logging.Logger) -> Iterator[None]:
 
 
 def _first_sentence(error: Exception) -> str:
+    if "Max retries exceeded" in str(error):  # a page of text from below says no more than this
+        return "the server cannot be reached"
     return " ".join(str(error).split()).split(". ")[0].rstrip(".")[:300] or type(error).__name__

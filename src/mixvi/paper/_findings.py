@@ -5,18 +5,20 @@ Every sentence is made from counts. Nothing here knows how the experiments came 
 
 import math
 from collections.abc import Iterable
+from typing import Any
 
 import numpy as np
 
 from . import _cells, _claims
-from ._cells import LPD, RULES
+from ._cells import ERROR, ERROR_OF_DRAWS, LPD, RULES
 from ._claims import BEST, CONTENDERS, FIELDS, RIVALS, Comparison, Tally
 from ._document import Block, Bullets, Entry, Paragraph, Table
 from ._figures import LABELS, METRIC_LABELS, set_label
+from ._protocol import N_PREDICT
 from ._reading import TABLES, Rows
 from ._record import PARTS, duration, plural, seconds, walls
 from ._tables import MISSING, WORSE, decimals, text
-from .printed import printed, sets
+from .printed import METHODS, printed, sets
 
 NAMES = {BEST: "best of MVI_mu, MVI_eig, MVI_lr", **LABELS}
 FIELD_LABELS = {"lpd": "joint LPD", "pointwise": "pointwise LPD", "elbo": "ELBO"}
@@ -30,6 +32,8 @@ def summary(rows: Rows) -> list[Block]:
     lines = []
     for protocol in rows.protocols():
         for rule in RULES:
+            if not _cells.applies(rows, protocol, rule):
+                continue
             counts = [_cells.count(rows, protocol, rule, (table,)) for table in TABLES]
             counts.append(_cells.count(rows, protocol, rule))
             entries = [_counted(one) for one in counts]
@@ -40,7 +44,7 @@ def summary(rows: Rows) -> list[Block]:
     caption = "Cells no worse than printed, within tolerance (of those that have rows)."
     table = Table(caption, (*header, f"All ({sum(totals)})"), tuple(lines))
     said = [sentence for one in rows.protocols() for sentence in _in_short(rows, one)]
-    return [table, Bullets((*said, _time(rows)))]
+    return [table, Bullets((*said, _time(rows), *_not_as_usual(rows.runs)))]
 
 
 def _counted(one: _cells.Count) -> Entry:
@@ -68,6 +72,33 @@ def _in_short(rows: Rows, protocol: str) -> Iterable[str]:
             )
 
 
+def _not_as_usual(runs: list[dict[str, Any]]) -> Iterable[str]:
+    """Settings other than a protocol's own, and code that changed between runs."""
+    said: dict[str, None] = {}  # in order, each once
+    for run in runs:
+        settings = run.get("settings") or {}
+        protocol = settings.get("protocol") or {}
+        changed = []
+        if settings.get("n_draws"):
+            changed.append(f"{settings['n_draws']} draws where draws are taken")
+        if settings.get("n_basis"):
+            changed.append(plural(settings["n_basis"], "basis function"))
+        if len(protocol.get("diag_starts") or (1, 2)) == 1:
+            changed.append("VI_diag from one start, so there is none to choose by test score")
+        if settings.get("n_predict", N_PREDICT) != N_PREDICT:
+            changed.append(f"scores at S' = {settings['n_predict']:,}, the paper's at 10,000")
+        if changed:
+            name = protocol.get("name", "–")
+            said[f"Not the full settings of protocol `{name}`: {'; '.join(changed)}."] = None
+    sources = {str((run.get("versions") or {}).get("source", "unknown")) for run in runs}
+    if len(sources) > 1:
+        said[
+            f"The runs were made by {len(sources)} states of the source code, so rows may differ "
+            "for that alone (versions: at the end)."
+        ] = None
+    return said
+
+
 def _time(rows: Rows) -> str:
     totals: dict[str, float] = {}
     for job in rows.jobs:
@@ -79,7 +110,8 @@ def _time(rows: Rows) -> str:
         return f"{done}; there is no record of the time."
     spent = ", ".join(f"{duration(value)} on {name}" for name, value in sorted(totals.items()))
     on_the_wall = ", ".join(
-        f"{duration(value)} on {name}" for name, value in sorted(walls(rows.jobs).items())
+        f"protocol {protocol} {duration(value)} on {backend}"
+        for (protocol, backend), value in sorted(walls(rows.jobs).items())
     )
     clock = f" On the wall: {on_the_wall}." if on_the_wall else ""
     return f"{done}.{clock} All jobs added up, though many ran side by side: {spent}."
@@ -227,9 +259,40 @@ def error_resolution(rows: Rows) -> list[Block]:
         f"test set. Of the {checked} printed ones on test sets of at most 500 points, {possible} "
         f"can be; {checked - possible} cannot ({example}, for one). So the paper likely scores "
         "single posterior draws and averages over them. This is an inference, the paper does not "
-        "say it; both kinds are shown."
+        "say it; both kinds are shown, and here is how near each comes."
     )
-    return [Paragraph(said)]
+    return [Paragraph(said), *_nearness(rows)]
+
+
+def _nearness(rows: Rows) -> list[Block]:
+    """How far both kinds of error are from the printed ones: an inference must show its weak side.
+    A positive number: ours is larger, so worse."""
+    lines = []
+    for protocol in rows.protocols():
+        for rule in (ERROR, ERROR_OF_DRAWS):
+            entries = []
+            for table in ("binary", "multiclass"):
+                by_method = {one: [] for one in METHODS}
+                for cell in _cells.cells(rows, protocol, rule, (table,)):
+                    by_method[cell.method].append(cell.difference)
+                entries += [
+                    Entry(f"{np.median(found):+.2f}", f"{min(found):+.1f} to {max(found):+.1f}")
+                    if (found := by_method[method])
+                    else MISSING
+                    for method in METHODS
+                ]
+            if any(entry != MISSING for entry in entries):
+                lines.append((Entry(f"{protocol}: {rule.title}"), *entries))
+    if not lines:
+        return []
+    header = tuple(
+        f"{table}: {LABELS[one]}" for table in ("binary", "multiclass") for one in METHODS
+    )
+    caption = (
+        "Our median error minus the printed one, in points: the median over sets, and below it the "
+        "range. The kind of error that the paper means should be near 0 for every method."
+    )
+    return [Table(caption, ("Protocol: measure", *header), tuple(lines))]
 
 
 def _n_test(rows: Rows, table: str, name: str) -> int:

@@ -138,16 +138,16 @@ def times(rows: Rows) -> list[Block]:
     return [Paragraph(text), _totals(rows.jobs), _per_fit(rows.jobs)]
 
 
-def walls(jobs: list[dict[str, Any]]) -> dict[str, float]:
-    """Seconds on the wall by backend: every session up to its last finished job."""
-    longest: dict[tuple[str, str], float] = {}
+def walls(jobs: list[dict[str, Any]]) -> dict[tuple[str, str], float]:
+    """Seconds on the wall by protocol and backend: every session up to its last finished job."""
+    longest: dict[tuple[str, ...], float] = {}
     for job in jobs:
         if isinstance(job.get("elapsed"), int | float):
-            session = (str(job.get("backend")), str(job.get("session")))
+            session = tuple(str(job.get(part)) for part in ("protocol", "backend", "session"))
             longest[session] = max(longest.get(session, 0.0), float(job["elapsed"]))
-    found: dict[str, float] = {}
-    for (backend, _), value in longest.items():
-        found[backend] = found.get(backend, 0.0) + value
+    found: dict[tuple[str, str], float] = {}
+    for (protocol, backend, _), value in longest.items():
+        found[protocol, backend] = found.get((protocol, backend), 0.0) + value
     return found
 
 

@@ -60,7 +60,8 @@ def report(rows: Rows) -> Document:
             "The three MVI posteriors against Laplace and VI_diag, split by split. The best of the "
             "three is chosen by its median over the same splits, which flatters it a little. The "
             "ELBO judges the approximation itself; the predictive densities judge what it is for. "
-            "With fewer than six splits the sign test cannot reject; nothing counts as different."
+            f"With fewer than {_statements.FEWEST} splits the sign test cannot reject; nothing "
+            "counts as different."
         ),
         *_findings.claims(rows),
         *_statements.statements(rows),

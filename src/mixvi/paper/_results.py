@@ -53,6 +53,8 @@ class Results:
 
     def __init__(self, folder: Path):
         self.folder = folder
+        if folder.exists() and not folder.is_dir():
+            raise InputError(f"{folder} is a file, and results need a folder: name one with --out.")
         try:
             folder.mkdir(parents=True, exist_ok=True)
             self._lock = (folder / ".lock").open("a+")

@@ -328,9 +328,10 @@ def _better(tried: dict[str, Record], method: str) -> Record:
     start = max(fine, key=lambda name: _bound(fine[name]))
     row = fine[start]
     if method == "diag":
+        row["diag"] = {"start": start}
+    if len(tried) > 1:
         by_test = max(fine.values(), key=lambda one: one["lpd"])
-        scores = {f"{name}_best_test": by_test[name] for name in ("lpd", "error")}
-        row["diag"] = {"start": start, "n_starts": len(tried), **scores}
+        row["diag"] |= {f"{name}_best_test": by_test[name] for name in ("lpd", "error")}
     return row
 
 

@@ -19,6 +19,8 @@ from ._statistics import sign_test
 from ._tables import MISSING
 from .printed import METHODS, printed, sets
 
+FEWEST = 6  # splits: even if all agree, fewer have a two-sided p of at least 2 / 2^5 > 5%
+
 
 class Marked(NamedTuple):
     """How often each method has the best median, and the bullet; on how many sets."""
@@ -41,12 +43,13 @@ class Marked(NamedTuple):
 def statements(rows: Rows) -> list[Block]:
     """One line for each sentence: what it says, the rule, the paper's numbers, ours."""
     lines = []
+    by_test = (_cauchy_significance, *_BETTER, _errors)
     for line in (_order_of_kl, _cauchy_best, _cauchy_significance, *_BETTER, _lr, _errors, _eig,
                  _crabs):  # fmt: skip
         claim, rule, theirs, ours = line(rows)
         table = claim.split(":")[0].lower()  # sentences begin with the experiment
         entries = (
-            _so_far(ours.get(protocol, MISSING), rows, protocol, table)
+            _so_far(ours.get(protocol, MISSING), rows, protocol, table, line in by_test)
             for protocol in rows.protocols()
         )
         lines.append((Entry(f"{claim}.", f"Holds when {rule}."), Entry(theirs), *entries))
@@ -62,10 +65,14 @@ def _verdict(holds: bool, numbers: str) -> Entry:
     return Entry("holds" if holds else "does not hold", numbers, holds, not holds)
 
 
-def _so_far(entry: Entry, rows: Rows, protocol: str, table: str) -> Entry:
-    """A verdict on part of the rows says that it is one."""
+def _so_far(entry: Entry, rows: Rows, protocol: str, table: str, by_test: bool) -> Entry:
+    """A verdict on part of the rows says that it is one. One that rests on the sign test says
+    nothing before there are enough splits for the test to reject at all."""
     if entry == MISSING or table not in TABLES or complete(rows, protocol, table):
         return entry
+    most = max(len(by) for key, by in rows.fits.items() if key[:2] == (protocol, table))
+    if by_test and most < FEWEST:
+        return Entry("cannot be told", f"{plural(most, 'split')}; the test needs {FEWEST}")
     return entry._replace(text=f"so far it {entry.text}", strong=False)
 
 

@@ -130,6 +130,16 @@ def path(name: str, folder: str | os.PathLike | None = None) -> str:
     return place.sentence if place.file is None else str(place.file)
 
 
+def is_here(name: str) -> bool:
+    """Whether `load` would succeed."""
+    _record(name)
+    try:
+        load(name)
+    except DataError:
+        return False
+    return True
+
+
 def get(
     names: str | Iterable[str],
     force: bool = False,
