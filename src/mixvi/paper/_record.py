@@ -133,7 +133,8 @@ def times(rows: Rows) -> list[Block]:
     text = (
         "Seconds summed over jobs; jobs that ran side by side count each. `compile` is the time "
         "that went into making programs, `fit` and `evaluate` what remained without it; "
-        "`screen` looks for hyperparameters to start from and fits Laplace, once for all methods."
+        "`screen` looks for hyperparameters to start from, once for all methods. Laplace's fit from "
+        "there is its own; the other methods begin at its end."
     )
     return [Paragraph(text), _totals(rows.jobs), _per_fit(rows.jobs)]
 

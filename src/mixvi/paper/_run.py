@@ -329,9 +329,9 @@ def _better(tried: dict[str, Record], method: str) -> Record:
     row = fine[start]
     if method == "diag":
         row["diag"] = {"start": start}
-    if len(tried) > 1:
-        by_test = max(fine.values(), key=lambda one: one["lpd"])
-        row["diag"] |= {f"{name}_best_test": by_test[name] for name in ("lpd", "error")}
+        if len(tried) > 1:
+            by_test = max(fine.values(), key=lambda one: one["lpd"])
+            row["diag"] |= {f"{name}_best_test": by_test[name] for name in ("lpd", "error")}
     return row
 
 
