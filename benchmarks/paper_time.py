@@ -45,8 +45,7 @@ def times(job: dict) -> float:
     """How many times the splits of this job make all of its set."""
     if job["experiment"] == "toy" or job["method"] == "choosing":
         return 1.0
-    first, end = job["splits"]
-    return N_SPLITS.get(job["set"], 100) / (end - first)
+    return N_SPLITS.get(job["set"], 100) / job["n_splits"]
 
 
 if __name__ == "__main__":

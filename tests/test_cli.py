@@ -35,6 +35,7 @@ def test_a_run_and_its_report(tmp_path, capsys):
         (["paper", "binary", "--sets", "nile"], "unknown set nile"),
         (["paper", "toy", "--methods", "mcmc"], "unknown method mcmc"),
         (["paper", "cauchy", "--splits", "0"], "splits: '0'"),
+        (["paper", "cauchy", "--splits", "3000000000"], "the most is 100"),
         (["paper", "toy", "--predict-draws", "10"], "multiple of 1000"),
         (["paper", "toy", "--jobs", "0"], "jobs must be"),
         (["paper", "toy", "--seed", "-1"], "seed must not"),
@@ -49,6 +50,7 @@ def test_a_mistake_is_a_sentence_and_exit_status_1(arguments, sentence, tmp_path
     said = capsys.readouterr().err
     assert said.startswith("mixvi: ")
     assert sentence in said
+    assert not (tmp_path / "results").exists()
 
 
 def test_a_set_that_is_not_here(tmp_path, capsys, monkeypatch):
@@ -109,6 +111,27 @@ def test_getting_several_sets_goes_on_after_a_failure(tmp_path, capsys, monkeypa
     assert "balance: " in said.out
     assert asked == ["heart", "crabs"]
     assert "2 of 3 sets failed" in said.err
+
+
+def test_a_damaged_file_that_hides_a_good_one_is_named(tmp_path, capsys, monkeypatch):
+    (tmp_path / "raetsch_heart.npz").write_bytes(b"not an archive")
+    monkeypatch.setenv("MIXVI_DATA", str(tmp_path))
+    monkeypatch.setattr(data, "get", lambda *_, **__: None)  # into the cache, all well
+    assert main(["data", "get", "heart"]) == 1
+    said = capsys.readouterr().err
+    assert "raetsch_heart.npz is read before it and is damaged: remove that file" in said
+    assert main(["data", "list"]) == 0
+    (line,) = [one for one in capsys.readouterr().out.splitlines() if one.startswith("heart")]
+    assert line.endswith("(damaged)")
+
+
+def test_a_figure_that_fails_is_a_row_with_a_reason(tmp_path, monkeypatch):
+    def refuse(*_, **__):
+        raise ValueError("no such luck")
+
+    monkeypatch.setattr("mixvi.paper._figure1.fit", refuse)
+    assert main(["paper", "toy", "--methods", "mu", "lr", "--out", str(tmp_path)]) == 1
+    assert [row["failed"] for row in read(tmp_path, "rows")] == ["ValueError: no such luck"] * 2
 
 
 def test_a_folder_that_is_not_there_has_no_report(tmp_path, capsys):

@@ -142,7 +142,10 @@ def test_cells_counts_and_rules(tmp_path):
     by_method = {miss.cell.method: " ".join(_cells.reasons(miss)) for miss in missed}
     assert "rule for VI_diag" in by_method["diag"]
     assert "rule" not in by_method["mu"]
-    assert "5 of 100 splits" in by_method["mu"]
+    assert by_method["mu"] == ""  # few splits are no explanation
+    said = markdown(tuple(_findings.misses(missed)))
+    assert "5 of 100" in said
+    assert "1 have something said" in said
     assert missed[0].cell.shortfall == pytest.approx(2.0)
 
 
@@ -363,7 +366,7 @@ def test_page_names_what_is_missing_and_what_failed(written):
     assert "Heart 12 of 100" in twin
     assert "12 of 100 splits" in twin
     assert "no mode: a \\< b \\| 'c' & more" in twin
-    assert "0-2, 5" in twin
+    assert "1-3, 6" in twin  # counted from 1, as --splits does
     assert "4 failed" in twin
     assert "single posterior draws" in twin
     assert "mixvi paper all" in twin
@@ -440,6 +443,28 @@ def test_other_settings_and_other_code_are_told(tmp_path):
     assert "states of the source" not in usual
     assert "cannot be told" not in usual
     assert "so far it" in usual
+    # The summary does not call equal what cannot be told.
+    assert "too few splits for a test (6 are needed)" in said
+    assert "on 0 of" not in said.split("## What is missing")[0]
+
+
+def test_methods_that_have_not_run_are_not_judged(tmp_path):
+    rows = made_up("best", "multiclass", "iris", 8, ("laplace", "mu"))
+    said = markdown(report(rows_of(tmp_path, rows)))
+    (line,) = [one for one in said.splitlines() if "MVI_eig performs well" in one]
+    assert line.endswith("| – |")
+    (line,) = [one for one in said.splitlines() if "Multiclass: in general MVI" in one
+               and "Laplace" in one]  # fmt: skip
+    assert "so far it" in line
+
+
+def test_figure_2_shows_the_data_that_were_fitted(tmp_path, monkeypatch):
+    shown = []
+    monkeypatch.setattr(_figures, "regression", lambda curves, seed: shown.append(seed) or b"png")
+    rows = made_up("best", "cauchy", "cauchy", 2)
+    settings = {"protocol": {"name": "best"}, "seed": 5}
+    report(rows_of(tmp_path, rows, runs=[{**RUNS[0], "settings": settings}]))
+    assert shown == [5]
 
 
 def test_tables_have_no_empty_lines_or_columns(tmp_path):
@@ -459,9 +484,11 @@ def test_both_kinds_of_error_are_held_against_the_printed_ones(tmp_path):
     said = markdown(tuple(_findings.error_resolution(rows_of(tmp_path, rows))))
     (table,) = markdown_tables(said)
     by_name = {line[0]: line for line in table}
-    assert by_name["best: error"][1:6] == ["–"] * 5
-    assert by_name["best: error"][6:] == ["-2.00 -2.0 to -2.0"] * 5
-    assert by_name["best: error of single draws"][6:] == ["+1.00 +1.0 to +1.0"] * 5
+    assert len(table[0]) == 6  # no binary rows, no columns for them
+    assert by_name["best: error"][1:] == ["-2.00 -2.0 to -2.0"] * 5
+    assert by_name["best: error of single draws"][1:] == ["+1.00 +1.0 to +1.0"] * 5
+    assert "by error 0 of 5 cells, the furthest Iris, Laplace (-2.0)" in said
+    assert "by error of single draws 5 of 5 cells" in said
 
 
 def test_time_on_the_wall_by_protocol():

@@ -64,10 +64,13 @@ def test_an_unfinished_line_is_not_a_row_and_is_cut_off(tmp_path):
     assert path.read_bytes() == whole
 
 
-def test_a_line_that_is_no_record_is_named(tmp_path):
-    (tmp_path / "rows.jsonl").write_text("{}\nnonsense\n")
-    with pytest.raises(mixvi.InputError, match=r"rows\.jsonl, line 2"):
-        read(tmp_path, "rows")
+@pytest.mark.parametrize("kind", ["rows", "jobs", "runs"])
+@pytest.mark.parametrize("line", ["nonsense", "{}", "[1, 2]", '"text"', "null"])
+def test_a_line_that_is_no_record_is_named(tmp_path, kind, line):
+    fine = {"rows": row(0), "jobs": row(0), "runs": {"settings": {"protocol": {"name": "best"}}}}
+    (tmp_path / f"{kind}.jsonl").write_text(json.dumps(fine[kind]) + f"\n{line}\n")
+    with pytest.raises(mixvi.InputError, match=rf"{kind}\.jsonl, line 2"):
+        read(tmp_path, kind)
 
 
 def test_two_runs_cannot_write_to_one_folder(tmp_path):
@@ -180,6 +183,24 @@ def test_several_processes_make_the_same_rows(tmp_path, monkeypatch):
     rows = read(tmp_path, "rows")
     assert sorted(one["set"] for one in rows) == ["again", "mixture"]
     assert rows[0]["kl"] == rows[1]["kl"]
+
+
+def test_a_worker_does_not_outlive_its_run():
+    """Killed, a run cannot tell its workers: they see it themselves."""
+    worker = (
+        "import os, threading, time\nfrom mixvi.paper.experiments import _end_with_parent\n"
+        "threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()\n"
+        "print('works', flush=True); time.sleep(600)"
+    )
+    run = (
+        "import subprocess, sys\n"
+        f"subprocess.run([sys.executable, '-c', {worker!r}], stdout=sys.stdout)"
+    )
+    with subprocess.Popen([sys.executable, "-c", run], stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == b"works\n"
+        parent.kill()
+        parent.communicate(timeout=120)  # ends when the worker, too, has let go of the pipe
 
 
 def test_a_killed_worker_is_told(tmp_path, monkeypatch):

@@ -192,12 +192,17 @@ def _list(_: argparse.Namespace) -> None:
 def _get(options: argparse.Namespace) -> int:
     """What MIXVI_DATA or the cache hold already stays; one set that fails stops no other."""
     data = _sets()
-    names = data.NAMES if options.names == ["all"] else options.names
+    names = data.NAMES if "all" in options.names else options.names
     failed = []
     for name in names:
         try:
             if options.force or not data.is_here(name):
                 data.get(name, force=options.force)
+            if not data.is_here(name):
+                raise InputError(
+                    f"{name} was downloaded, but {data.path(name)} is read before it and is "
+                    "damaged: remove that file."
+                )
             print(f"{name}: {data.path(name)}")
         except MixviError as err:
             failed.append(name)

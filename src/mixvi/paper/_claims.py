@@ -15,6 +15,7 @@ MIXED = ("mu", "eig", "lr")
 BEST = "best"  # the one of the three with the best median on the set
 CONTENDERS = (BEST, *MIXED)
 RIVALS = ("laplace", "diag")
+FEWEST = 6  # splits: even if all agree, fewer have a two-sided p of at least 2 / 2^5 > 5%
 FIELDS = ("lpd", "pointwise", "elbo")  # higher is better in all of them
 
 
@@ -29,6 +30,10 @@ class Comparison(NamedTuple):
     difference: float  # of the medians
     signs: Signs
     verdict: int  # 1: better by both of the paper's conditions, -1: worse by both, 0: neither
+
+    @property
+    def can_be_told(self) -> bool:
+        return self.signs.wins + self.signs.losses + self.signs.ties >= FEWEST
 
 
 class Tally(NamedTuple):
@@ -92,8 +97,9 @@ def chosen(
 
 
 def significantly(comparisons: list[Comparison]) -> Tally:
-    """As the paper means it: the sign test and the bootstrap agree."""
-    return _tally(one.verdict for one in comparisons)
+    """As the paper means it: the sign test and the bootstrap agree. Sets on which no outcome could
+    make the test reject are left out."""
+    return _tally(one.verdict for one in comparisons if one.can_be_told)
 
 
 def by_medians(comparisons: list[Comparison]) -> Tally:

@@ -10,7 +10,7 @@ from .._fit import fit
 from .._posterior import Posterior
 from . import toy
 from ._results import Key, Record
-from ._task import Clock, Emit, Task, job
+from ._task import Clock, Emit, Task, job, reason
 
 
 def run_toy(task: Task, done: set[Key], emit: Emit) -> None:
@@ -22,18 +22,21 @@ def run_toy(task: Task, done: set[Key], emit: Emit) -> None:
             continue
         clock, tried = Clock(), {}
         for start, family in settings.families(method).items():
-            with warnings.catch_warnings():
-                warnings.simplefilter("ignore", NotConvergedWarning)  # rows say so themselves
-                post = fit(
-                    toy.log_density,
-                    np.zeros(2),
-                    family,
-                    draws=draws,
-                    optimiser=settings.protocol.optimiser,
-                    key=settings.seed,
-                    throw=False,
-                )
-            tried[start] = _toy_row(task, method, post)
+            try:
+                with warnings.catch_warnings():
+                    warnings.simplefilter("ignore", NotConvergedWarning)  # rows say so themselves
+                    post = fit(
+                        toy.log_density,
+                        np.zeros(2),
+                        family,
+                        draws=draws,
+                        optimiser=settings.protocol.optimiser,
+                        key=settings.seed,
+                        throw=False,
+                    )
+                tried[start] = _toy_row(task, method, post)
+            except Exception as err:
+                tried[start] = task.failed(0, method, reason(err))
         clock.lap("fit")
         row = max(tried.values(), key=lambda one: -one.get("kl", math.inf))
         emit("rows", [row | {"seconds": {"fit": clock.seconds["fit"], "evaluate": 0.0}}])

@@ -60,11 +60,12 @@ def two_dimensional(posteriors: dict[str, dict[str, Any]]) -> bytes:
     return _png(picture)
 
 
-def regression(curves: dict[str, dict[str, list[float]]]) -> bytes:
-    """Figure 2. `curves`: by method the mean and sd of the location along x, on data set 0."""
+def regression(curves: dict[str, dict[str, list[float]]], seed: int) -> bytes:
+    """Figure 2. `curves`: by method the mean and sd of the location along x, on the first of the
+    data sets drawn with the seed."""
     from . import data
 
-    split = data.cauchy(0)
+    split = data.cauchy(0, seed=seed)
     picture = _figure(6.4, 3.3 * len(curves) + 0.4)
     panels = picture.subplots(len(curves), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
     for axes, (method, curve) in zip(panels, curves.items(), strict=True):
@@ -77,7 +78,7 @@ def regression(curves: dict[str, dict[str, list[float]]]) -> bytes:
         axes.legend(frameon=False, loc="lower center", ncols=3, fontsize=9)
         axes.set(ylabel="y")
         axes.margins(y=0.18)
-    panels[0].set_title("Cauchy regression under uniform noise, data set 0")
+    panels[0].set_title("Cauchy regression under uniform noise, first data set")
     panels[-1].set(xlabel="x")
     return _png(picture)
 

@@ -17,7 +17,7 @@ from ._figures import LABELS, METRIC_LABELS, set_label
 from ._protocol import N_PREDICT
 from ._reading import TABLES, Rows
 from ._record import PARTS, duration, plural, seconds, walls
-from ._tables import MISSING, WORSE, decimals, text
+from ._tables import MISSING, WORSE, decimals, text, without_gaps
 from .printed import METHODS, printed, sets
 
 NAMES = {BEST: "best of MVI_mu, MVI_eig, MVI_lr", **LABELS}
@@ -56,20 +56,27 @@ def _counted(one: _cells.Count) -> Entry:
 
 def _in_short(rows: Rows, protocol: str) -> Iterable[str]:
     for rival in RIVALS:
-        parts = []
+        parts, untold = [], 0
         for field in FIELDS:
             found = _claims.chosen(_claims.compare(rows, protocol, field), BEST, rival)
-            if found:
-                tally = _claims.significantly(found)
+            tally = _claims.significantly(found)
+            untold = len(found) - tally.total
+            if tally.total:
                 parts.append(
                     f"by {FIELD_LABELS[field]} on {tally.better} of {plural(tally.total, 'set')} "
                     f"(worse on {tally.worse})"
                 )
+        few = (
+            f"{plural(untold, 'set')} with too few splits for a test ({_claims.FEWEST} are needed)"
+        )
         if parts:
+            rest = f", not counting {few}" if untold else ""
             yield (
                 f"Protocol `{protocol}`: the {NAMES[BEST]} is significantly better than "
-                f"{LABELS[rival]} {', '.join(parts)}."
+                f"{LABELS[rival]} {', '.join(parts)}{rest}."
             )
+        elif untold:
+            yield f"Protocol `{protocol}`, MVI against {LABELS[rival]}: {few}."
 
 
 def _not_as_usual(runs: list[dict[str, Any]]) -> Iterable[str]:
@@ -146,7 +153,8 @@ def _tallies(protocol: str, compared: dict[str, tuple[Comparison, ...]]) -> Tabl
     header += tuple(f"significantly, {FIELD_LABELS[field]}" for field in FIELDS)
     caption = (
         "On how many sets better / not different / worse: by medians alone, and significantly by "
-        f"both of the paper's conditions, sign test and bootstrap. Protocol {protocol}."
+        f"both of the paper's conditions, sign test and bootstrap, where there are at least "
+        f"{_claims.FEWEST} splits. Protocol {protocol}."
     )
     return Table(caption, header, tuple(lines))
 
@@ -218,7 +226,7 @@ def _missed(miss: _cells.Miss) -> tuple[Entry, ...]:
         Entry(ours, f"({known})"),
         Entry(worse, f"({allowed})"),
         Entry(se),
-        Entry(str(one.n_splits), share),
+        Entry(f"{one.n_splits} of {_cells.N_SPLITS.get(one.set, 100)}", share),
         Entry("; ".join(_cells.reasons(miss)) or "nothing"),
     )  # fmt: skip
 
@@ -292,7 +300,22 @@ def _nearness(rows: Rows) -> list[Block]:
         "Our median error minus the printed one, in points: the median over sets, and below it the "
         "range. The kind of error that the paper means should be near 0 for every method."
     )
-    return [Table(caption, ("Protocol: measure", *header), tuple(lines))]
+    found = without_gaps(caption, ("Protocol: measure", *header), lines)
+    return [found, Bullets(tuple(_worst_fit(rows, one) for one in rows.protocols()))]
+
+
+def _worst_fit(rows: Rows, protocol: str) -> str:
+    said = []
+    for rule in (ERROR, ERROR_OF_DRAWS):
+        found = _cells.cells(rows, protocol, rule, ("binary", "multiclass"))
+        if found:
+            near = sum(abs(one.difference) <= 1 for one in found)
+            furthest = max(found, key=lambda one: abs(one.difference))
+            said.append(
+                f"by {rule.title} {near} of {plural(len(found), 'cell')}, the furthest "
+                f"{set_label(furthest.set)}, {LABELS[furthest.method]} ({furthest.difference:+.1f})"
+            )
+    return f"Protocol `{protocol}`, within one point of the printed number: {'; '.join(said)}."
 
 
 def _n_test(rows: Rows, table: str, name: str) -> int:

@@ -51,6 +51,14 @@ class Rows:
     def has(self, protocol: str, table: str) -> bool:
         return any(key[:2] == (protocol, table) for key in self.fits)
 
+    def any_of(self, method: str) -> bool:
+        return any(key[3] == method for key in self.fits)
+
+    def seed(self, row: dict[str, Any]) -> int:
+        """That of the run which made a row; 0 where there is no record of it."""
+        by_id = {run.get("run"): run.get("settings") or {} for run in self.runs}
+        return int(by_id.get(row.get("run"), {}).get("seed") or 0)
+
     def column(self, key: Key, field: str) -> dict[int, float]:
         """A field's numbers by split; what is no finite number is left out."""
         found = {split: number(row, field) for split, row in self.fits.get(key, {}).items()}

@@ -44,6 +44,9 @@ def missing(rows: Rows) -> list[Block]:
             said.append(f"Protocol `{protocol}`: nothing was run.")
             continue
         gaps = [] if rows.has(protocol, "toy") else ["the two-dimensional example"]
+        there = {key[3] for key in rows.fits if key[:2] == (protocol, "toy")}
+        if there and (absent := [LABELS[one] for one in METHODS if one not in there]):
+            gaps.append(f"{', '.join(absent)} on the two-dimensional example")
         for table in TABLES:
             gaps += _gaps(rows, protocol, table)
         whole = f"Protocol `{protocol}`: complete, all sets, methods and splits."
@@ -84,7 +87,7 @@ def failures(rows: Rows) -> list[Block]:
             (
                 Entry(f"{set_label(name)}, {LABELS.get(method, method)}", f"{table}, {protocol}"),
                 Entry(str(len(splits))),
-                Entry(_spans(splits)),
+                Entry(_spans([split + 1 for split in splits])),  # as --splits counts them
                 Entry(reason.replace("`", "'")),
             )
             for (protocol, table, name, method, reason), splits in sorted(groups.items())
@@ -133,8 +136,8 @@ def times(rows: Rows) -> list[Block]:
     text = (
         "Seconds summed over jobs; jobs that ran side by side count each. `compile` is the time "
         "that went into making programs, `fit` and `evaluate` what remained without it; "
-        "`screen` looks for hyperparameters to start from, once for all methods. Laplace's fit from "
-        "there is its own; the other methods begin at its end."
+        "`screen` looks for hyperparameters to start from, once for all methods. Laplace's fit "
+        "from there is its own; the other methods begin at its end."
     )
     return [Paragraph(text), _totals(rows.jobs), _per_fit(rows.jobs)]
 
@@ -182,7 +185,7 @@ def _per_fit(jobs: list[dict[str, Any]]) -> Table:
             groups.setdefault(group, []).append(job)
     lines = []
     for (backend, protocol, method), its in sorted(groups.items()):
-        n = sum(int(job["splits"][1]) - int(job["splits"][0]) for job in its)
+        n = sum(int(job.get("n_splits") or job["splits"][1] - job["splits"][0]) for job in its)
         each = (sum(seconds(job, part) for job in its) for part in ("fit", "evaluate"))
         entries = [Entry(f"{1000 * value / max(n, 1):,.1f} ms") for value in each]
         name = f"{backend}, {protocol}, {LABELS[method]}"
@@ -216,7 +219,8 @@ def made(rows: Rows) -> list[Block]:
     found.append(Table("Runs.", header, lines, wordy=True))
     for title in ("settings", "versions"):
         for record, names in _distinct(rows.runs, title).items():
-            found += [Paragraph(f"{title.capitalize()} of {', '.join(names)}:"), Code(record)]
+            of_runs = ", ".join(dict.fromkeys(names))
+            found += [Paragraph(f"{title.capitalize()} of {of_runs}:"), Code(record)]
     return found
 
 

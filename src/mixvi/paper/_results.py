@@ -30,6 +30,14 @@ def key(row: Record) -> Key:
     return row["protocol"], row["experiment"], row["set"], int(row["split"]), row["method"]
 
 
+# What other code relies on, looked up so that a record without it is refused where it stands.
+_NEEDED = {
+    "rows": lambda record: (key(record), record["failed"]),
+    "jobs": lambda record: [record[part] for part in ("protocol", "experiment", "set", "method")],
+    "runs": lambda record: record["settings"]["protocol"]["name"],
+}
+
+
 def read(folder: Path, kind: str) -> list[Record]:
     """All finished records. A last line without its end belongs to a run that was killed."""
     path = folder / f"{kind}.jsonl"
@@ -39,10 +47,12 @@ def read(folder: Path, kind: str) -> list[Record]:
     *lines, _ = path.read_bytes().split(b"\n")
     for number, line in enumerate(lines, 1):
         try:
-            records.append(json.loads(line))
-        except ValueError as err:
+            record = json.loads(line)
+            _NEEDED[kind](record)
+            records.append(record)
+        except (ValueError, KeyError, TypeError) as err:
             raise InputError(
-                f"{path}, line {number}: not a record ({err}). The file was changed by something "
+                f"{path}, line {number}: not a record ({err!r}). The file was changed by something "
                 "else; delete that line (its experiment runs again) or take another folder."
             ) from err
     return records
@@ -146,7 +156,7 @@ class Results:
 
 def _difference(name: str, old: Any, new: Any) -> str:
     if name == "protocol":
-        return "the protocol itself has changed since"
+        return "the protocol is not the same: of `quick`, or of another version"
     was, now = ("the default" if value is None else value for value in (old, new))
     return f"{OPTIONS.get(name, name)} was {was}, now {now}"
 

@@ -13,14 +13,13 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
-from .._errors import MixviError
 from .._many import fit_many
 from .._posteriors import Posteriors
 from ._evaluate import Gaussians, Scores, curve, diagnoses, scores
 from ._figure1 import run_toy
 from ._problems import Problems, problems, scaled
 from ._results import Key, Record
-from ._task import Clock, Emit, Task, job
+from ._task import Clock, Emit, Task, job, reason
 
 SCREENING_STEPS = 10
 # The splits that choose the number of basis functions of a set: always these, whatever is asked.
@@ -74,7 +73,7 @@ def run_task(task: Task, done: set[Key], emit: Emit, threads: int) -> None:
         size = chosen_size(task, emit)
     except Exception as err:
         for indices, methods in todo.items():
-            emit("rows", [task.failed(i, one, _reason(err)) for one in methods for i in indices])
+            emit("rows", [task.failed(i, one, reason(err)) for one in methods for i in indices])
         return
     for indices, methods in todo.items():
         if methods:
@@ -94,7 +93,7 @@ def _run_block(
         emit("jobs", [job(task, "screening", indices, clock)])
         block = shared_part(task, indices, made, starts)
     except Exception as err:
-        emit("rows", [task.failed(i, method, _reason(err)) for method in methods for i in indices])
+        emit("rows", [task.failed(i, method, reason(err)) for method in methods for i in indices])
         return
     todo = {method: task.settings.families(method) for method in sorted(methods, key=BY_COST.index)}
     with ThreadPoolExecutor(threads) as pool:
@@ -149,20 +148,18 @@ def _attempt(block: _Block, family: Any) -> _Attempt | str:
         clock.lap("evaluate")
         return _Attempt(posts, judged, clock)
     except Exception as err:
-        return _reason(err)
-
-
-def _reason(err: Exception) -> str:
-    return str(err) if isinstance(err, MixviError) else f"{type(err).__name__}: {err}"
+        return reason(err)
 
 
 def _hand_on(block: _Block, method: str, attempts: dict[str, _Attempt | str], emit: Emit) -> None:
     """Rows of one method, the better of its starts for each split."""
     task, indices = block.task, block.indices
-    whole = {start: one for start, one in attempts.items() if isinstance(one, _Attempt)}
+    # In the order of the protocol, not in that in which they happened to end: ties go to the first.
+    in_order = {start: attempts[start] for start in task.settings.families(method)}
+    whole = {start: one for start, one in in_order.items() if isinstance(one, _Attempt)}
     if not whole:
-        reason = next(str(one) for one in attempts.values())
-        emit("rows", [task.failed(i, method, reason) for i in indices])
+        why = next(str(one) for one in attempts.values())
+        emit("rows", [task.failed(i, method, why) for i in indices])
         return
     clock = Clock()
     for one in whole.values():
@@ -170,10 +167,10 @@ def _hand_on(block: _Block, method: str, attempts: dict[str, _Attempt | str], em
     rows = []
     for k, split in enumerate(indices):
         tried = {start: _row(block, method, k, one) for start, one in whole.items()}
-        row = _better(tried, method)
+        start, row = _better(tried, method)
         row["seconds"] = {part: clock.seconds[part] / len(indices) for part in ("fit", "evaluate")}
         if task.experiment == "cauchy" and split == 0 and not row["failed"]:
-            row["curve"] = _curve(block, next(iter(whole.values())).posts)
+            row["curve"] = _curve(block, whole[start].posts)
         rows.append(row)
     emit("rows", rows)
     emit("jobs", [job(task, method, indices, clock)])
@@ -319,12 +316,12 @@ def _row(block: _Block, method: str, k: int, attempt: _Attempt) -> Record:
     return row
 
 
-def _better(tried: dict[str, Record], method: str) -> Record:
-    """The start with the higher bound; beside it what the paper's rule, the better test score,
-    would report."""
+def _better(tried: dict[str, Record], method: str) -> tuple[str, Record]:
+    """The start with the higher bound and its row, which says beside it what the paper's rule, the
+    better test score, would report."""
     fine = {start: row for start, row in tried.items() if not row["failed"]}
     if not fine:
-        return next(iter(tried.values()))
+        return next(iter(tried.items()))
     start = max(fine, key=lambda name: _bound(fine[name]))
     row = fine[start]
     if method == "diag":
@@ -332,7 +329,7 @@ def _better(tried: dict[str, Record], method: str) -> Record:
         if len(tried) > 1:
             by_test = max(fine.values(), key=lambda one: one["lpd"])
             row["diag"] |= {f"{name}_best_test": by_test[name] for name in ("lpd", "error")}
-    return row
+    return start, row
 
 
 def _bound(row: Record) -> float:

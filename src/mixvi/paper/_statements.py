@@ -10,7 +10,7 @@ import numpy as np
 
 from . import _cells, _claims
 from ._cells import ERROR, LPD, Rule
-from ._claims import BEST
+from ._claims import BEST, FEWEST
 from ._document import Block, Entry, Table
 from ._figures import LABELS
 from ._reading import TABLES, Rows, number
@@ -18,8 +18,6 @@ from ._record import complete, plural
 from ._statistics import sign_test
 from ._tables import MISSING
 from .printed import METHODS, printed, sets
-
-FEWEST = 6  # splits: even if all agree, fewer have a two-sided p of at least 2 / 2^5 > 5%
 
 
 class Marked(NamedTuple):
@@ -95,7 +93,7 @@ def _cauchy_best(rows: Rows) -> Line:
     ours = {}
     for protocol in rows.protocols():
         found = [marked(rows, protocol, "cauchy", rule).most_often() for rule in (LPD, ERROR)]
-        if all(found):
+        if all(found) and _all_methods(rows, protocol, "cauchy"):
             numbers = [" and ".join(LABELS[one] for one in best) for best in found]
             holds = "eig" in found[0] and "lr" in found[1]
             ours[protocol] = _verdict(holds, f"LPD: {numbers[0]}, MSE: {numbers[1]}")
@@ -130,7 +128,7 @@ def _better_than(table: str, rival: str):
                 for field in ("lpd", "pointwise")
             ]
             joint, pointwise = (_claims.significantly(one) for one in found)
-            if joint.total:
+            if found[0]:
                 numbers = (
                     f"significantly better on {joint.better} of {plural(joint.total, 'set')}, "
                     f"worse on {joint.worse}; pointwise: {pointwise.better} and {pointwise.worse}"
@@ -162,7 +160,7 @@ def _leads(rows: Rows, claim: str, table: str, method: str) -> Line:
     ours = {}
     for protocol in rows.protocols():
         found = marked(rows, protocol, table, LPD)
-        if found.n_sets:
+        if found.n_sets and _all_methods(rows, protocol, table):
             ours[protocol] = _verdict(method in found.most_often(), found.sentence(method))
     rule = f"no other method has the best median on more sets than {LABELS[method]}"
     return claim, rule, printed_marks(table, "lpd").sentence(method), ours
@@ -172,7 +170,7 @@ def _errors(rows: Rows) -> Line:
     ours = {}
     for protocol in rows.protocols():
         found = marked(rows, protocol, "binary", ERROR)
-        if found.n_sets:
+        if found.n_sets and _all_methods(rows, protocol, "binary"):
             n = found.bullets.total()
             numbers = f"a significantly best error on {n} of {plural(found.n_sets, 'set')}"
             ours[protocol] = _verdict(n == 0, numbers)
@@ -195,6 +193,11 @@ def _crabs(rows: Rows) -> Line:
     )
     theirs = f"best error {_best_printed('multiclass', 'crabs', 'error').split()[-1]}%"
     return claim, "the best median error is still above 40%", theirs, ours
+
+
+def _all_methods(rows: Rows, protocol: str, table: str) -> bool:
+    """A method cannot be called the best, or not the best, before it has run."""
+    return set(METHODS) <= {key[3] for key in rows.fits if key[:2] == (protocol, table)}
 
 
 def marked(rows: Rows, protocol: str, table: str, rule: Rule) -> Marked:

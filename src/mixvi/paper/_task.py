@@ -6,6 +6,7 @@ from collections.abc import Callable, Iterable
 
 import jax
 
+from .._errors import MixviError
 from ._compilation import compiled
 from ._protocol import Settings
 from ._results import Key, Record
@@ -72,6 +73,11 @@ class Clock:
         return self
 
 
+def reason(err: Exception) -> str:
+    """What a failed row says. A mistake of ours must not stop a run of hours either."""
+    return str(err) if isinstance(err, MixviError) else f"{type(err).__name__}: {err}"
+
+
 def job(task: Task, method: str, indices: Iterable[int], clock: Clock) -> Record:
     """What some splits of a method took."""
     some = list(indices)
@@ -82,6 +88,7 @@ def job(task: Task, method: str, indices: Iterable[int], clock: Clock) -> Record
         "set": task.set,
         "method": method,
         "splits": [some[0], some[-1] + 1],
+        "n_splits": len(some),
         "seconds": {part: round(value, 4) for part, value in clock.seconds.items()},
         "n_compiled": clock.n_compiled,
         "backend": jax.default_backend(),

@@ -235,6 +235,8 @@ def describe() -> str:
         place, _ = _search(record)
         labels.add(place.label if place else None)
         where = place.label if place else f"not here: mixvi data get {record.name}"
+        if place and not is_here(record.name):
+            where += " (damaged)"
         division = f"{record.n_splits} of {record.n_train} + {record.n_test}"
         lines.append(
             f"{record.name:<14}{record.n_train + record.n_test:>5} {record.features:>8} "

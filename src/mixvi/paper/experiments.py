@@ -36,6 +36,7 @@ SETS = {
     "binary": data.BINARY,
     "multiclass": data.MULTICLASS,
 }
+MOST_SPLITS = 100
 PACKAGES = ("jax", "jaxlib", "numpy", "scipy", "scikit-learn", "equinox", "optimistix")
 
 
@@ -127,10 +128,10 @@ def run(
         raise InputError(
             "several jobs would share one accelerator: leave --jobs out, or set JAX_PLATFORMS=cpu."
         )
+    about = _about(plan.settings, command)
+    tasks, missing = plan.tasks(about["run"])
     with Results(folder) as results:
-        about = _about(plan.settings, command)
         results.check_settings(plan.settings.protocol.name, about["settings"])
-        tasks, missing = plan.tasks(about["run"])
         wanted = {key for task in tasks for key in task.row_keys()}
         if retry_failed:
             results.forget_failed(wanted)
@@ -220,8 +221,16 @@ _outbox: Any = None
 def _open_worker(outbox: Any, cores: Any) -> None:
     global _outbox
     _outbox = outbox
+    threading.Thread(target=_end_with_parent, args=(os.getppid(),), daemon=True).start()
     if hasattr(os, "sched_setaffinity"):
         os.sched_setaffinity(0, cores.get())
+
+
+def _end_with_parent(parent: int) -> None:
+    """A parent that was killed cannot tell its workers, and nobody would read their rows."""
+    while os.getppid() == parent:
+        time.sleep(1.0)
+    os._exit(1)
 
 
 def _work(task: Task, done: set[Key]) -> None:
@@ -334,5 +343,7 @@ def parse_splits(text: str) -> tuple[int, ...]:
             ) from None
         if not 1 <= low <= high:
             raise InputError(f"splits: {part!r} is not a range of positive numbers.")
+        if high > MOST_SPLITS:
+            raise InputError(f"splits: no set has as many as {high}; the most is {MOST_SPLITS}.")
         found |= set(range(low - 1, high))
     return tuple(sorted(found))
