@@ -6,7 +6,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint bench bench-models check-estimators paper kill-paper clean
+.PHONY: demo test lint bench bench-models check-estimators paper kill-paper paper-misses clean
 
 # Under three minutes on two cores; nothing is downloaded.
 demo: $(READY)
@@ -44,6 +44,10 @@ paper: $(READY)
 # A run that is killed ten times ends with the rows of an unbroken one.
 kill-paper: $(READY)
 	$(RUN) benchmarks/kill_paper.py > docs/results/parts/kill_paper.md
+
+# What changes in the cells that are missed when one choice changes. After `make paper`.
+paper-misses: $(READY)
+	$(RUN) benchmarks/paper_misses.py > docs/results/parts/paper_misses.md
 
 $(READY): pyproject.toml
 	$(PYTHON) -c "import sys; sys.exit(sys.version_info < (3, 11) and 'mixvi needs Python 3.11 or newer')"

@@ -57,7 +57,7 @@ def held(name: str, n_splits: int, learnt: _reading.Rows) -> None:
     made = problems(splits, n_classes, BEST, settings, indices, BEST.sizes[0])
     block = _run.shared_part(task, indices, made, _run.screened(made))
     posts = fit_many(
-        lambda w, data: made.model.log_density(w, data["rows"], data["hyper"]),
+        lambda w, data: made.model.log_density(w, data["hyper"], data["rows"]),
         block.init,
         "diag",
         {"rows": made.data, "hyper": block.hyper},
