@@ -5,8 +5,8 @@
 
 Compiling is counted as it was; fits are proportional to the number of splits, because on a CPU one
 is computed after the other, and evaluation to the number of draws (the first splits have more, for
-the trend). Sets run two at a time, so sums are not wall time: the last line scales them by the ratio
-of the wall to the sum in that run.
+the trend). Sets run two at a time, so sums are not wall time: the last line scales them by the
+ratio of the wall to the sum in that run.
 """
 
 import argparse
