@@ -26,7 +26,8 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("folder", type=Path)
     jobs = read(parser.parse_args().folder, "jobs")
-    print(f"{machine()}\n")
+    sets = dict.fromkeys(job["set"] for job in jobs if job["method"] != "screening")
+    print(f"{machine()}; sets: {', '.join(sets)}\n")
     header = ("protocol, experiment", "compilations", "compile", *PARTS, "all splits, sum")
     print(f"| {' | '.join(header)} |\n|{'---|' * len(header)}")
     measured = total = 0.0
