@@ -4,6 +4,7 @@ import json
 
 import numpy as np
 
+from mixvi.paper import _reading
 from mixvi.paper.printed import METHODS, printed
 
 ALL = (*METHODS, "full")
@@ -78,3 +79,8 @@ def left(folder, rows, jobs=(), runs=()):
         text = "".join(json.dumps(record) + "\n" for record in records)
         (folder / f"{name}.jsonl").write_text(text, encoding="utf-8")
     return folder
+
+
+def rows_of(folder, rows, **others):
+    """As the report reads them back."""
+    return _reading.read(left(folder, rows, **others))

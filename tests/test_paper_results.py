@@ -73,6 +73,14 @@ def test_a_line_that_is_no_record_is_named(tmp_path, kind, line):
         read(tmp_path, kind)
 
 
+def test_a_chosen_number_of_basis_functions_is_remembered(tmp_path):
+    job = {"protocol": "paper", "experiment": "binary", "set": "heart", "method": "choosing"}
+    with Results(tmp_path) as results:
+        results.append("jobs", [job | {"method": "mu"}, job | {"size": 20}])
+        assert results.size(("paper", "binary", "heart")) == 20
+        assert results.size(("paper", "binary", "banana")) is None
+
+
 def test_two_runs_cannot_write_to_one_folder(tmp_path):
     hold = (
         "import sys, pathlib\nfrom mixvi.paper._results import Results\n"

@@ -195,6 +195,17 @@ def test_a_problem_that_fails_is_a_row_with_a_reason(block):
     assert math.isfinite(rows[0]["lpd"])
 
 
+def test_rows_do_not_depend_on_which_start_ends_first(block):
+    block, _ = block
+    families = block.task.settings.families("diag")
+    attempts = {start: _run._attempt(block, family) for start, family in families.items()}
+    # The same posteriors from both: a tie goes to the first of the protocol, whichever came first.
+    tie = {start: attempts["laplace"] for start in reversed(attempts)}
+    found = []
+    _run._hand_on(block, "diag", tie, lambda kind, new: kind == "rows" and found.extend(new))
+    assert [row["diag"]["start"] for row in found] == ["laplace", "laplace"]
+
+
 def test_mean_field_reports_both_rules(block):
     block, _ = block
     for row in rows_of(block, "diag"):
