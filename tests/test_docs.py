@@ -37,7 +37,16 @@ def assert_alike(printed: str, shown: str) -> None:
 
 
 @pytest.mark.parametrize(
-    "name", ["README.md", "CONTRIBUTING.md", "docs/limits.md", "docs/models.md", "docs/data.md"]
+    "name",
+    [
+        "README.md",
+        "CONTRIBUTING.md",
+        "docs/limits.md",
+        "docs/constraints.md",
+        "docs/hard.md",
+        "docs/models.md",
+        "docs/data.md",
+    ],
 )
 def test_examples_in_documents(name, tmp_path, monkeypatch):
     monkeypatch.chdir(tmp_path)
@@ -50,6 +59,7 @@ def test_examples_in_documents(name, tmp_path, monkeypatch):
     [
         "mixvi._fit",
         "mixvi._many",
+        "mixvi._numpy",
         "mixvi._predictor",
         "mixvi._screen",
         "mixvi.metrics",

@@ -18,8 +18,9 @@ from mixvi.estimators import MVIClassifier, MVIRegressor, shared_n_basis
 from mixvi.estimators._base import padding
 
 X, Y = make_moons(60, noise=0.25, random_state=0)
-SMALL = {"n_basis": 6}
-CHECKED = {"n_basis": 15, "diagnostics": False}
+# Most tests are not about the choice of a family, and "auto" compiles several.
+SMALL = {"n_basis": 6, "family": "eig"}
+CHECKED = {"n_basis": 15, "diagnostics": False, "family": "eig"}
 
 
 @pytest.fixture(scope="module")
@@ -107,9 +108,9 @@ def test_pipelines_searches_and_frames():
     assert set(best.predict(frame)) <= {"no", "yes"}
 
 
-@pytest.mark.parametrize("family", ["laplace", "mu", "full", "diag", mixvi.LowRank(rank=2)])
+@pytest.mark.parametrize("family", ["laplace", "mu", "full", "diag", "auto", mixvi.LowRank(rank=2)])
 def test_every_family(family, moons):
-    model = MVIClassifier(family, **SMALL, diagnostics=False).fit(X, Y)
+    model = MVIClassifier(**SMALL | {"family": family, "diagnostics": False}).fit(X, Y)
     assert model.score(X, Y) > 0.8
     np.testing.assert_allclose(model.predict_proba(X), moons.predict_proba(X), atol=0.15)
 

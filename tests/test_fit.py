@@ -99,12 +99,12 @@ def test_keys_matter_but_little():
 @pytest.mark.parametrize("family", FAMILIES)
 def test_new_data_of_the_same_shape_compile_nothing(family):
     counted = Counted(logistic)
-    mixvi.fit(counted, np.zeros(8), family, logistic_data(seed=0), draws=200)
+    mixvi.fit(counted, np.zeros(8), family, logistic_data(seed=0), draws=200, anchor="mode")
     traced = counted.n
     assert traced > 0
-    mixvi.fit(counted, np.ones(8), family, logistic_data(seed=1), draws=200, key=9)
+    mixvi.fit(counted, np.ones(8), family, logistic_data(seed=1), draws=200, anchor="mode", key=9)
     assert counted.n == traced
-    mixvi.fit(counted, np.ones(8), family, logistic_data(n=150, seed=1), draws=200)
+    mixvi.fit(counted, np.ones(8), family, logistic_data(n=150, seed=1), draws=200, anchor="mode")
     assert counted.n > traced
 
 

@@ -1,5 +1,6 @@
 """Fast, deterministic, honest Gaussian approximation of Bayesian posteriors."""
 
+from ._constraints import Interval as Interval
 from ._diagnostics import Estimate as Estimate
 from ._diagnostics import psis as psis
 from ._draws import IID as IID
@@ -21,6 +22,7 @@ from ._families import MeanOnly as MeanOnly
 from ._fit import fit as fit
 from ._fit import laplace as laplace
 from ._many import fit_many as fit_many
+from ._numpy import from_numpy as from_numpy
 from ._posterior import Posterior as Posterior
 from ._posterior import load as load
 from ._posteriors import Posteriors as Posteriors

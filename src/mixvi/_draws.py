@@ -19,7 +19,7 @@ from scipy import special, stats
 from ._errors import InputError
 
 # Independent streams from one key: what is adapted to must not be what judges it.
-FIXED, FRESH, PROBES, SAMPLE, WIDER = range(5)
+FIXED, FRESH, PROBES, SAMPLE, WIDER, RESTARTS = range(6)
 
 
 def generator(key: Any, stream: int) -> np.random.Generator:

@@ -19,7 +19,7 @@ from jaxtyping import Array, Float
 from ._draws import Nodes
 from ._families import Family
 from ._laplace import Root
-from ._memory import bytes_of
+from ._memory import bytes_of, each
 from ._target import Target
 
 
@@ -31,10 +31,10 @@ class Tilt(eqx.Module):
     """
 
     theta: Float[Array, " hyper"]
-    scale: Float[Array, "hyper hyper"]
-    drift: Float[Array, "dim hyper"]
+    scale: Float[Array, "hyper tau"]
+    drift: Float[Array, "dim tau"]
 
-    def at(self, tau: Float[Array, " hyper"]) -> Float[Array, " hyper"]:
+    def at(self, tau: Float[Array, " tau"]) -> Float[Array, " hyper"]:
         return self.theta + self.scale @ tau
 
 
@@ -43,6 +43,8 @@ class OverDraws(eqx.Module):
 
     z: Float[Array, "chunks chunk dim"]
     weights: Float[Array, "chunks chunk"]
+    # so many pairs: the first n draws, then their negatives; 0 where there are none
+    paired: int = eqx.field(static=True, default=0)
 
 
 class OverNodes(eqx.Module):
@@ -87,7 +89,7 @@ class Bound(eqx.Module):
         target, mean = self.target.at(self.theta(params)), self.mean(params)
         phi = self.parts(params)[1]
         steps = jax.vmap(lambda one: self.root.apply(self.family.apply(phi, one)))(z)
-        return weights @ jax.vmap(target)(mean + steps)
+        return weights @ each(target, mean + steps)
 
     def _by_nodes(self, params: Array, over: OverNodes) -> Float[Array, ""]:
         target = self.target.at(self.theta(params))
@@ -140,7 +142,7 @@ class Bound(eqx.Module):
 
         def chunk(z: Array, weights: Array) -> Array:
             def mean_log_density(steps: Array) -> Array:
-                return weights @ jax.vmap(target)(mean + jax.vmap(self.root.apply)(steps))
+                return weights @ each(target, mean + jax.vmap(self.root.apply)(steps))
 
             return jax.grad(mean_log_density)(z @ a.T).T @ z
 
@@ -162,9 +164,12 @@ def _summed(over: OverDraws, chunk: Callable):
 
 
 def expectation(
-    target: Target, points: Float[Array, "draws dim"] | Nodes, memory: int
+    target: Target,
+    points: Float[Array, "draws dim"] | Nodes,
+    memory: int,
+    paired: bool = False,
 ) -> Expectation:
-    """The rule, cut into chunks whose pass fits `memory` bytes."""
+    """The rule, cut into chunks whose pass fits `memory` bytes. `paired`: draws `z`, then `-z`."""
     if isinstance(points, Nodes):
         mean = jnp.zeros(target.structure.size, points.z.dtype)
 
@@ -183,7 +188,8 @@ def expectation(
     # The last chunk is filled up with draws that weigh nothing.
     filled = jnp.concatenate([points, points[: n_chunks * size - n]])
     weights = jnp.where(jnp.arange(n_chunks * size) < n, 1.0 / n, 0.0).astype(points.dtype)
-    return OverDraws(filled.reshape(n_chunks, size, dim), weights.reshape(n_chunks, size))
+    z = filled.reshape(n_chunks, size, dim)
+    return OverDraws(z, weights.reshape(n_chunks, size), n // 2 if paired else 0)
 
 
 def _cut(n: int, one: int, memory: int) -> tuple[int, int]:
@@ -222,8 +228,4 @@ def log_densities(
 ) -> Float[Array, " draws"]:
     """`log p~(mean + root z_s)` for many `z_s`, in chunks."""
     apply = Root(root, jnp.zeros((), z.dtype)).apply
-    at_once = max(1, memory // bytes_of(target, mean))
-    function = lambda one: target(mean + apply(one))  # noqa: E731
-    if at_once >= z.shape[0]:
-        return jax.vmap(function)(z)
-    return lax.map(function, z, batch_size=int(at_once))
+    return each(lambda one: target(mean + apply(one)), z, memory // bytes_of(target, mean))

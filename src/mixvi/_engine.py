@@ -21,13 +21,15 @@ from ._elbo import Bound, Expectation, Tilt, expectation, log_densities, nodes_e
 from ._errors import Code
 from ._evidence import Tuned, tuned_laplace
 from ._families import Family, Matrix
-from ._laplace import Laplace, Root
+from ._laplace import Laplace, Root, eigen_root
+from ._look import Inspection, best_width, inspect, rough_start
 from ._optimise import Minimum, bfgs, lbfgs, scaled_conjugate_gradients
+from ._stein import Past, stein, stein_tuned
 from ._target import Target
 
 Steps = int | Int[Array, ""]
 Points = Float[Array, "draws dim"] | Nodes
-OPTIMISERS = ("bfgs", "lbfgs", "scg")
+OPTIMISERS = ("auto", "bfgs", "lbfgs", "scg", "stein")
 # A dense inverse Hessian of more numbers than this squared is not worth its memory.
 MOST_DENSE = 2000
 MOST_COMPILED = 120
@@ -36,7 +38,7 @@ MOST_COMPILED = 120
 class Adapted(eqx.Module):
     """Where the search over the bound ended, and the Gaussian that is there."""
 
-    params: Float[Array, " free"]
+    params: Float[Array, " free"]  # of a family; after Stein steps the hyperparameters' alone
     mean: Float[Array, " dim"]
     root: Matrix
     tilt: Tilt
@@ -44,6 +46,7 @@ class Adapted(eqx.Module):
     theta_gradient: Float[Array, " hyper"]  # of the bound
     # the fields of AdaptedNumbers in one array: fetched at once
     numbers: Float[Array, " 6"]
+    past: Past | None = None  # what Stein steps have learnt
 
 
 class AdaptedNumbers(NamedTuple):
@@ -190,7 +193,7 @@ def minimise(
         return scaled_conjugate_gradients(
             bound.loss_and_grad, bound.loss_product, params, tol, max_steps
         )
-    dense = optimiser == "bfgs" and params.size <= MOST_DENSE
+    dense = optimiser != "lbfgs" and params.size <= MOST_DENSE
     return (bfgs if dense else lbfgs)(bound.loss_and_grad, params, tol, max_steps)
 
 
@@ -257,16 +260,94 @@ def _gaussian(
     )
 
 
+# --- Stein steps ------------------------------------------------------------------------------
+
+
+def full_rank(
+    target: Target,
+    mean: Float[Array, " dim"],
+    root: Float[Array, "dim dim"],
+    tilt: Tilt,
+    tau: Float[Array, " tau"],
+    points: Points,
+    past: Past,
+    tol: float | Float[Array, ""],
+    max_steps: Steps,
+    paired: bool,
+    memory: int,
+) -> Adapted:
+    """The best Gaussian of all, from the one given; with hyperparameters from `tau`."""
+    over = expectation(target, points, memory, paired)
+    if tau.size:
+        found = stein_tuned(target, tilt, (mean, root, tau), over, tol, max_steps, memory)
+        steps, tau, n_passes, code = found.steps, found.tau, found.n_passes, found.code
+        gradient = found.theta_gradient
+    else:
+        steps = stein(target, mean, root, over, tol, max_steps, memory, past)
+        n_passes, code, gradient = steps.n_passes, steps.code, jnp.zeros_like(tilt.theta)
+    none = jnp.zeros_like(n_passes)
+    numbers = (steps.look.elbo, steps.look.error(), n_passes, none, none, code)
+    return Adapted(
+        params=tau,
+        mean=steps.mean,
+        root=steps.root,
+        tilt=tilt,
+        theta=tilt.at(tau),
+        theta_gradient=gradient,
+        numbers=jnp.stack([jnp.asarray(number, mean.dtype) for number in numbers]),
+        past=steps.past,
+    )
+
+
+def inspection(
+    target: Target,
+    mean: Float[Array, " dim"],
+    root: Matrix,
+    points: Points,
+    paired: bool,
+    memory: int,
+) -> Inspection:
+    return inspect(target, mean, root, expectation(target, points, memory, paired))
+
+
+def start_without_mode(
+    target: Target, start: Float[Array, " dim"], points: Points, paired: bool, memory: int
+) -> Float[Array, "dim dim"]:
+    """A root for the Gaussian around `start`."""
+    return rough_start(target, start, expectation(target, points, memory, paired), memory)
+
+
+def start_from_mode(
+    target: Target, start: Laplace, points: Points, paired: bool, memory: int
+) -> Float[Array, "dim dim"]:
+    """Laplace's root, by the best of a few factors."""
+    over = expectation(target, points, memory, paired)
+    return best_width(target, start.mode, start.root.matrix, over)
+
+
+def anchored(
+    mean: Float[Array, " dim"],
+    root: Float[Array, "dim dim"],
+    elbo: Float[Array, ""],
+    start: Laplace,
+) -> Laplace:
+    """The Gaussian in the place of Laplace's, for a family to adapt: its bound is its evidence."""
+    log_det = jnp.linalg.slogdet(root)[1]
+    density = elbo - 0.5 * mean.size * jnp.log(2 * jnp.pi) - log_det
+    return dataclasses.replace(start, mode=mean, root=Root(root, log_det), log_density=density)
+
+
 # --- compiled: one problem --------------------------------------------------------------------
 
 # Limits of steps are not among the static arguments: other limits do not compile anew.
 MODE_SEARCH = ("on_indefinite", "memory", "tune")
 BOUND_SEARCH = ("optimiser", "tol", "memory")
+STEIN = ("paired", "memory")
 
 
 def _laplace_and_numbers(
     target: Target, start: Float[Array, " dim"], **options: Any
-) -> tuple[Laplace, Tuned, Float[Array, " 5"]]:
+) -> tuple[Laplace, Tuned, Float[Array, " 6"]]:
     found, tuned = tuned_laplace(target, start, **options)
     return found, tuned, found.numbers()
 
@@ -277,6 +358,12 @@ resume_one = jax.jit(resume, static_argnames=BOUND_SEARCH)
 warm_one = jax.jit(warm_start, static_argnames="memory")
 log_densities_one = jax.jit(log_densities, static_argnames="memory")
 nodes_error_one = jax.jit(nodes_error)
+full_rank_one = jax.jit(full_rank, static_argnames=STEIN)
+inspect_one = jax.jit(inspection, static_argnames=STEIN)
+start_without_mode_one = jax.jit(start_without_mode, static_argnames=STEIN)
+start_from_mode_one = jax.jit(start_from_mode, static_argnames=STEIN)
+anchored_one = jax.jit(anchored)
+eigen_root_one = jax.jit(eigen_root)
 
 
 def forget_if_many() -> None:
@@ -296,7 +383,7 @@ def forget_if_many() -> None:
 @functools.partial(jax.jit, static_argnames=(*MODE_SEARCH, "how"))
 def laplace_batch(
     target: Target, starts: Float[Array, "batch dim"], how: str, **options: Any
-) -> tuple[Laplace, Tuned, Float[Array, "batch 5"]]:
+) -> tuple[Laplace, Tuned, Float[Array, "batch 6"]]:
     # Under vmap both sides of every branch run, so rescue operations are left to a second try.
     patient = how == "map"
     return _batched(
@@ -395,6 +482,11 @@ COMPILED: tuple[Any, ...] = (
     warm_one,
     log_densities_one,
     nodes_error_one,
+    full_rank_one,
+    inspect_one,
+    start_without_mode_one,
+    start_from_mode_one,
+    anchored_one,
     laplace_batch,
     climb_batch,
     resume_batch,

@@ -44,3 +44,4 @@ class Code(enum.IntEnum):
     NON_FINITE_DRAWS = 5
     BOUND_OUT_OF_STEPS = 6
     BOUND_STUCK = 7
+    RAN_OFF = 8

@@ -23,7 +23,7 @@ from jaxtyping import Array, Bool, Float, Int, PyTree
 
 from ._errors import Code
 from ._laplace import Laplace, laplace
-from ._memory import bytes_of
+from ._memory import bytes_of, each
 from ._optimise import bfgs_carrying
 from ._target import Structure, Target
 
@@ -190,14 +190,11 @@ def steepest_fall(target: Target, found: Laplace, memory: int) -> Float[Array, "
     other may well be steep: a skewed posterior), along the column of the root where it falls most.
     """
     columns = 2 * found.root.matrix.T
-    at_once = max(1, memory // (2 * bytes_of(target, found.mode)))
 
     def fall(r: Array) -> Array:
         return found.log_density - jnp.maximum(target(found.mode + r), target(found.mode - r))
 
-    if at_once >= len(columns):
-        return jax.vmap(fall)(columns).max()
-    return lax.map(fall, columns, batch_size=int(at_once)).max()
+    return each(fall, columns, memory // (2 * bytes_of(target, found.mode))).max()
 
 
 def evidence_gradient(
@@ -216,7 +213,7 @@ def evidence_gradient(
         return jax.jvp(slope, (w,), (r,))[1]
 
     def curvature(w: Array, theta: Array, some: Array) -> Array:
-        return 0.5 * jax.vmap(lambda r: second(w, theta, r))(some).sum()
+        return 0.5 * each(lambda r: second(w, theta, r), some).sum()
 
     # As many columns at a time as the budget allows, their gradients added up.
     at = (mode, target.theta)

@@ -272,7 +272,7 @@ def named(family: str | Family) -> Family | None:
     if family == "laplace":
         return None
     if family not in NAMES:
-        known = ", ".join(f'"{name}"' for name in ("laplace", *NAMES))
+        known = ", ".join(f'"{name}"' for name in ("auto", "laplace", *NAMES))
         raise InputError(
             f"unknown family {family!r}: choose one of {known}, or an instance such as "
             "mixvi.LowRank(rank=2)."

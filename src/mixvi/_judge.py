@@ -8,13 +8,16 @@ import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
 
+import jax
 import numpy as np
 from jaxtyping import Float
 from scipy import stats
 
 from ._diagnostics import UNKNOWN, Elsewhere, OtherMode, diagnose, moments, psis, wider_by
-from ._draws import FRESH, PROBES, WIDER, Quadrature, generator
+from ._draws import FRESH, PROBES, WIDER, Draws, Quadrature, generator
+from ._families import EigenScale, Family, FullRank, MeanOnly
 from ._laplace import LaplaceNumbers
+from ._look import Inspection
 from ._options import Options
 from ._posterior import Judged, log_normal
 
@@ -39,6 +42,59 @@ class Mode(NamedTuple):
         """In standard deviations of whichever of the two is wider."""
         away = self.place - other.place
         return float(min(_in_sds(self.root, away), _in_sds(other.root, away)))
+
+
+def distinct(found: list[Mode]) -> list[Mode]:
+    """Those more than one standard deviation from every one before them."""
+    seen = found[:1]
+    for one in found[1:]:
+        if min(one.apart(known) for known in seen) > 1.0:
+            seen.append(one)
+    return seen
+
+
+# --- what an inspection says ------------------------------------------------------------------
+
+
+class Shown(NamedTuple):
+    """An `Inspection` on the host."""
+
+    elbo: float
+    gain_mean: float
+    gain_widths: float
+    gain_root: float
+    draw_loss: float
+    mean_se: Vector
+
+    @classmethod
+    def fetched(cls, seen: Inspection) -> "Shown":
+        fields = jax.device_get({name: getattr(seen, name) for name in cls._fields})
+        mean_se = np.asarray(fields.pop("mean_se"))
+        return cls(**{name: float(value) for name, value in fields.items()}, mean_se=mean_se)
+
+    def gain(self, tol: float) -> float:
+        """By mean and whole root. What draws cost looks like a gain to be had; as much as `tol` is
+        put down to that, no more, since in few dimensions Sobol points cost less than is told."""
+        return max(0.0, self.gain_mean + self.gain_root - min(self.draw_loss, tol))
+
+
+def cheapest(shown: Shown, tol: float) -> Family | None:
+    """The poorest family that leaves less than `tol` nats to gain; None for Laplace itself."""
+    noise = min(shown.draw_loss, tol)
+    if shown.gain(tol) < tol:
+        return None
+    if shown.gain_root - noise < tol:
+        return MeanOnly()
+    if shown.gain_root - shown.gain_widths - noise < tol:
+        return EigenScale()
+    return FullRank()
+
+
+def enough_draws(draws: Draws, loss: float, tol: float, most: int) -> Draws:
+    """What they cost falls as one over their number: doubled until it is below `tol`."""
+    while loss > tol and 2 * draws.n <= most:
+        draws, loss = draws.doubled(), loss / 2
+    return draws
 
 
 # --- fresh draws ------------------------------------------------------------------------------
@@ -190,10 +246,7 @@ def _other_modes(
 ) -> tuple[OtherMode, ...]:
     """Those of the modes found that are not the first and that the Gaussian does not reach. Modes
     that it does reach are no news: its own draws see them."""
-    seen = found[:1]
-    for one in found[1:]:
-        if min(one.apart(known) for known in seen) > 1.0:
-            seen.append(one)
+    seen = distinct(found)
     evidence = np.array([one.log_evidence for one in seen])
     share = np.exp(evidence - np.logaddexp.reduce(evidence))
     others = [

@@ -19,7 +19,7 @@ from jax import lax
 from jaxtyping import Array, Bool, Float, Int
 
 from ._errors import Code
-from ._memory import bytes_of
+from ._memory import bytes_of, each
 from ._optimise import newton, newton_cg
 from ._target import Structure, Target, listed
 
@@ -60,6 +60,7 @@ class Laplace(eqx.Module):
     root: Root
     n_repaired: Int[Array, ""]
     n_steps: Int[Array, ""]
+    n_damped: Int[Array, ""]
     code: Int[Array, ""]
 
     @property
@@ -67,9 +68,9 @@ class Laplace(eqx.Module):
         """`log p~(w*) + (D/2) log 2 pi + log|det R|`."""
         return self.log_density + 0.5 * self.mode.size * math.log(2 * math.pi) + self.root.log_det
 
-    def numbers(self) -> Float[Array, " 5"]:
+    def numbers(self) -> Float[Array, " 6"]:
         """The scalars in one array: fetched at once, they cost one trip to the device."""
-        counts = (self.n_repaired, self.n_steps, self.code)
+        counts = (self.n_repaired, self.n_steps, self.n_damped, self.code)
         parts = (self.log_density, self.log_evidence, *counts)
         return jnp.stack([jnp.asarray(part, self.mode.dtype) for part in parts])
 
@@ -81,13 +82,14 @@ class LaplaceNumbers(NamedTuple):
     log_evidence: float
     n_repaired: int
     n_steps: int
+    n_damped: int  # steps of Newton's method that were not its own
     code: Code
 
     @classmethod
-    def fetched(cls, numbers: Float[Any, " 5"]) -> "LaplaceNumbers":
+    def fetched(cls, numbers: Float[Any, " 6"]) -> "LaplaceNumbers":
         log_density, log_evidence, *counts = np.asarray(numbers).tolist()
-        n_repaired, n_steps, code = map(int, counts)
-        return cls(log_density, log_evidence, n_repaired, n_steps, Code(code))
+        n_repaired, n_steps, n_damped, code = map(int, counts)
+        return cls(log_density, log_evidence, n_repaired, n_steps, n_damped, Code(code))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -143,6 +145,7 @@ def laplace(
         root=root,
         n_repaired=n_repaired,
         n_steps=n_before + found.n_steps,
+        n_damped=found.n_damped,
         code=code,
     )
 
@@ -150,11 +153,7 @@ def laplace(
 def dense_hessian(product, w: Float[Array, " dim"], memory: int) -> Float[Array, "dim dim"]:
     """Hessian-vector products with the unit vectors, as many at a time as the budget allows."""
     eye = jnp.eye(w.size, dtype=w.dtype)
-    at_once = memory // bytes_of(product, w, w)
-    if at_once >= w.size:
-        hessian = jax.vmap(lambda v: product(w, v))(eye)
-    else:
-        hessian = lax.map(lambda v: product(w, v), eye, batch_size=max(1, int(at_once)))
+    hessian = each(lambda v: product(w, v), eye, memory // bytes_of(product, w, w))
     return 0.5 * (hessian + hessian.T)
 
 

@@ -1,4 +1,4 @@
-"""Room 10. `fit_many`: the same cores over a batch of problems, whatever is fastest here."""
+"""Room 12. `fit_many`: the same cores over a batch of problems, whatever is fastest here."""
 
 import dataclasses
 import functools
@@ -17,19 +17,22 @@ import numpy as np
 from jaxtyping import PyTree
 
 from . import _engine, _judge
+from ._constraints import constrained
 from ._diagnostics import Elsewhere
 from ._draws import Draws, Quadrature
 from ._engine import Adapted, AdaptedNumbers
 from ._errors import Code, InputError, NonFiniteError
 from ._evidence import Tuned
 from ._families import Family
-from ._fit import MOST_DOUBLINGS, solve
 from ._judge import Mode
 from ._laplace import Laplace, LaplaceNumbers
+from ._numpy import relayed
 from ._options import Options, checked, one_of
-from ._outcome import Outcome, Rule, failure, finish
+from ._outcome import Case, Fitted, Outcome, Rule, failure, finish
 from ._posterior import Judged
 from ._posteriors import Posteriors
+from ._restarts import solve
+from ._solve import GAIN, MOST_DOUBLINGS, is_poor, laplace_is_enough
 from ._target import Target, cast_leaves, flatten, precision_scope, prepare
 
 STRATEGIES = ("auto", "loop", "map", "vmap")
@@ -39,12 +42,15 @@ BLOCK = 32
 def fit_many(
     log_density: Callable,
     init: PyTree,
-    family: str | Family = "eig",
+    family: str | Family = "auto",
     data: PyTree = None,
     hyper: PyTree = None,
     *,
+    constraints: Any = None,
     draws: int | Draws | Quadrature | None = None,
-    optimiser: str = "bfgs",
+    optimiser: str = "auto",
+    anchor: str = "auto",
+    n_restarts: int = 0,
     key: Any = 0,
     init_batched: bool = False,
     hyper_batched: bool = False,
@@ -64,6 +70,7 @@ def fit_many(
 
     - `data`: a pytree whose leaves have the problems on their first axis.
     - `init`: one start for all; with `init_batched=True` one for each, on the first axis.
+    - `constraints`: the same for all.
     - `hyper`: likewise, with `hyper_batched=True`; every problem learns its own.
     - `strategy`: "vmap" runs a batch at once, "map" one problem after the other in compiled loops
       on all cores, "loop" one call of `fit` after the other. "auto": "vmap" on an accelerator,
@@ -84,6 +91,8 @@ def fit_many(
         family=family,
         draws=draws,
         optimiser=optimiser,
+        anchor=anchor,
+        n_restarts=n_restarts,
         key=key,
         tol=tol,
         max_steps=max_steps,
@@ -96,10 +105,12 @@ def fit_many(
     target, starts = _prepare_batch(
         log_density, init, data, hyper, init_batched, hyper_batched, options.dtype
     )
+    target, starts = constrained(target, starts, constraints)
+    options = options.within_reach(target.structure.size)
     fixed = options.rule_for(_problem(target, 0))
     if strategy == "auto":
         strategy = "map" if jax.default_backend() == "cpu" else "vmap"
-    with _Progress(len(starts), progress) as report:
+    with relayed(log_density), _Progress(len(starts), progress) as report:
         if strategy == "loop":
             outcomes = []
             for i, start in enumerate(starts):
@@ -209,18 +220,25 @@ def _solve_block(
         ok = np.array([one.code is Code.OK for one in laplace_numbers])
         adapted, again = None, ~ok
         seen: list[Judged | None] = [None] * n
-        fixed_of = [fixed] * n
+        fixed_of, name = [fixed] * n, options.family_name
         if options.family is not None and fixed is not None:
-            adapted, fixed_of, seen, unsolved = _adapt_block(
-                target, found, tuned, ok, options, options.family, fixed, how
-            )
-            again = again | unsolved
+            settled = np.asarray(tuned.code) == Code.OK
+            again, seen = _alone(target, found, laplace_numbers, ok, settled, options, how)
+            if options.climbs or options.by_stein:
+                name, fixed_of = "laplace", [None] * n
+            else:
+                seen = [None] * n
+                adapted, fixed_of, seen, unsolved = _adapt_block(
+                    target, found, tuned, ok & ~again, options, options.family, fixed, how
+                )
+                again = again | unsolved
         elsewhere = [Elsewhere()] * n
         if options.diagnostics:
             fitted, mean, root = target, found.mode, found.root.matrix
             if adapted is not None:
                 fitted, mean, root = target.at(adapted.theta), adapted.mean, adapted.root
-            unseen = ok & [one is None for one in seen]
+            seen = [None if gone else one for gone, one in zip(again, seen, strict=True)]
+            unseen = ~again & [one is None for one in seen]
             if unseen.any():
                 judged = _judge_block(fitted, mean, root, unseen, options, how)
                 seen = [old or new for old, new in zip(seen, judged, strict=True)]
@@ -233,28 +251,46 @@ def _solve_block(
     outcomes = []
     for i in range(n):
         its = jtu.tree_map(lambda leaf: leaf[i], (found, tuned, adapted))  # noqa: B023
-        problem = _problem(target, i)
+        case = Case(_problem(target, i), starts[i], options, its[0], its[1], laplace_numbers[i])
         if not again[i]:
-            outcomes.append(
-                finish(
-                    problem,
-                    options,
-                    its[0],
-                    its[1],
-                    laplace_numbers[i],
-                    its[2],
-                    fixed_of[i],
-                    seen[i],
-                    elsewhere[i],
-                )
-            )
-        elif how == "vmap" or ok[i]:
+            choice = laplace_is_enough(seen[i]) if options.climbs else ""
+            fitted = Fitted(name, its[2], fixed_of[i], seen[i], choice=choice)
+            outcomes.append(finish(case, fitted, elsewhere[i]))
+        elif how == "vmap" or ok[i] or options.family is not None:
             # The batch leaves rescue operations out: what they would have saved is tried alone.
-            alone = problem.at(begin[i])
-            outcomes.append(solve(alone, starts[i], options, fixed))
+            outcomes.append(solve(case.target.at(begin[i]), starts[i], options, fixed))
         else:
-            outcomes.append(failure(problem, starts[i], options, its[0], laplace_numbers[i]))
+            outcomes.append(failure(case))
     return outcomes
+
+
+def _alone(
+    target: Target,
+    found: Laplace,
+    numbers: list[LaplaceNumbers],
+    ok: np.ndarray,
+    settled: np.ndarray,
+    options: Options,
+    how: str,
+) -> tuple[np.ndarray, list[Judged | None]]:
+    """Which problems need more than a family around their mode (Stein steps, several starts), and
+    what fresh draws say of their Laplace Gaussians where that decides it."""
+    n = len(ok)
+    if options.n_restarts or options.anchor == "average":
+        return np.ones(n, bool), [None] * n
+    if not options.climbs and (options.by_stein or options.anchor == "mode"):
+        return np.full(n, options.by_stein) | ~ok, [None] * n
+    seen = _judge_block(target, found.mode, found.root.matrix, ok, options, how)
+    want = [
+        one is None
+        or (
+            one.diagnosis.kl >= GAIN or not settled[i]
+            if options.climbs
+            else is_poor(numbers[i], one)
+        )
+        for i, one in enumerate(seen)
+    ]
+    return np.array(want), seen
 
 
 def _adapt_block(

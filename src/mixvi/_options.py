@@ -10,10 +10,12 @@ import numpy as np
 from ._draws import FIXED, Draws, Matched, Quadrature, default_draws, key_words
 from ._engine import OPTIMISERS
 from ._errors import InputError
-from ._families import Family, named
+from ._families import EigenScale, Family, FullRank, named
 from ._laplace import POLICIES
 from ._target import FLOAT_TYPES, Target
 
+AUTO = "auto"
+ANCHORS = (AUTO, "mode", "average")
 N_FRESH = 1000
 FEWEST_NODES = 32
 
@@ -22,7 +24,10 @@ FEWEST_NODES = 32
 class Options:
     """Checked once, shared by one fit or many."""
 
-    family: Family | None
+    family: Family | None  # the richest, where `climbs`
+    climbs: bool  # from Laplace up, as far as it pays
+    anchor: str
+    n_restarts: int
     draws: Draws | Quadrature | None
     optimiser: str
     key: Any
@@ -36,7 +41,14 @@ class Options:
 
     @property
     def family_name(self) -> str:
+        if self.climbs:
+            return AUTO
         return "laplace" if self.family is None else self.family.name
+
+    @property
+    def by_stein(self) -> bool:
+        """Whether the whole covariance is found by Stein steps."""
+        return isinstance(self.family, FullRank) and self.optimiser in (AUTO, "stein")
 
     @property
     def n_fresh(self) -> int:
@@ -57,6 +69,16 @@ class Options:
     def bound_search(self) -> dict[str, Any]:
         names = ("optimiser", "tol", "max_steps", "memory")
         return {name: getattr(self, name) for name in names}
+
+    @property
+    def stein(self) -> dict[str, Any]:
+        return {"memory": self.memory}
+
+    def within_reach(self, dim: int) -> "Options":
+        """Climbing ends at "eig" where more draws than dimensions do not fit into memory."""
+        if self.climbs and self.draws is None and 8 * 4 * dim**2 > self.memory // 4:
+            return dataclasses.replace(self, family=EigenScale())
+        return self
 
     def rule_for(self, target: Target) -> Draws | Quadrature | None:
         """How expectations are taken for this problem: quadrature where it applies, otherwise
@@ -97,7 +119,9 @@ def checked(
     *,
     family: Any,
     draws: Any = None,
-    optimiser: Any = "bfgs",
+    optimiser: Any = AUTO,
+    anchor: Any = AUTO,
+    n_restarts: Any = 0,
     key: Any = 0,
     tol: Any = 1e-5,
     max_steps: Any = 1000,
@@ -109,6 +133,7 @@ def checked(
 ) -> Options:
     one_of("optimiser", optimiser, OPTIMISERS)
     one_of("on_indefinite", on_indefinite, POLICIES)
+    one_of("anchor", anchor, ANCHORS)
     one_of("dtype", dtype, tuple(FLOAT_TYPES))
     if not _is_integer(diagnostics, and_bool=True) or 1 < diagnostics < 100 or diagnostics < 0:
         raise InputError(
@@ -123,9 +148,18 @@ def checked(
         raise InputError(f"max_steps must be a positive integer, got {max_steps!r}.")
     if not _is_integer(hyper_steps) or hyper_steps < 0:
         raise InputError(f"hyper_steps must be a non-negative integer, got {hyper_steps!r}.")
+    if not _is_integer(n_restarts) or n_restarts < 0:
+        raise InputError(f"n_restarts must be a non-negative integer, got {n_restarts!r}.")
     key_words(key)
+    climbs = isinstance(family, str) and family == AUTO
+    richest = FullRank() if climbs else named(family)
+    if optimiser == "stein" and not isinstance(richest, FullRank):
+        raise InputError('optimiser="stein" finds a whole covariance: use it with family="full".')
     return Options(
-        family=named(family),
+        family=richest,
+        climbs=climbs,
+        anchor=anchor,
+        n_restarts=int(n_restarts),
         draws=_draws(draws),
         optimiser=optimiser,
         key=key,

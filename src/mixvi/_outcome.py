@@ -1,100 +1,142 @@
 """Room 9. The end of a fit: arrays and codes become a Posterior, or an error that speaks."""
 
+import dataclasses
 import math
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 
 from ._diagnostics import Elsewhere, verdict
 from ._draws import Draws, Quadrature
+from ._elbo import Tilt
 from ._engine import Adapted, AdaptedNumbers
 from ._errors import Code, IndefiniteHessianError, MixviError, NoModeError, NonFiniteError
 from ._evidence import HyperReport, Tuned, hyper_report
 from ._families import MeanOnly
+from ._judge import Shown
 from ._laplace import Laplace, LaplaceNumbers, explain_indefinite, explain_no_mode
-from ._options import Options
+from ._options import AUTO, Options
 from ._posterior import Judged, Posterior
-from ._target import Target, explain_non_finite, precision_scope
+from ._stein import Past
+from ._target import UNBOUNDED, Target, explain_non_finite, precision_scope
 
 Rule = Draws | Quadrature
 Outcome = tuple[Posterior, MixviError | None]
 
 
-def finish(
-    target: Target,
-    options: Options,
-    found: Laplace,
-    tuned: Tuned,
-    numbers: LaplaceNumbers,
-    adapted: Adapted | None,
-    fixed: Rule | None,
-    seen: Judged | None,
-    elsewhere: Elsewhere,
-    note: str = "",
-) -> Outcome:
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A problem with the mode found for it. `target` stands at Laplace's hyperparameters; `anchor`
+    is a Gaussian that families adapt instead of Laplace's."""
+
+    target: Target
+    start: np.ndarray
+    options: Options
+    found: Laplace
+    tuned: Tuned
+    numbers: LaplaceNumbers
+    anchor: Laplace | None = None
+    note: str = ""
+
+    @property
+    def dim(self) -> int:
+        return self.target.structure.size
+
+    @property
+    def start_of_family(self) -> Laplace:
+        return self.found if self.anchor is None else self.anchor
+
+    @property
+    def still(self) -> Tilt:
+        """Hyperparameters that stay where they are."""
+        theta = jnp.asarray(self.target.theta)
+        nothing = jnp.zeros((theta.size, 0), theta.dtype)
+        return Tilt(theta, nothing, jnp.zeros((self.dim, 0), theta.dtype))
+
+    @property
+    def no_past(self) -> Past:
+        return Past.of(self.dim, self.options.dtype, self.options.memory)
+
+
+@dataclasses.dataclass(frozen=True)
+class Fitted:
+    """What came of a case: the family that was fitted, over which rule, and what was seen of it."""
+
+    name: str
+    adapted: Adapted | None = None
+    rule: Rule | None = None
+    seen: Judged | None = None
+    shown: Shown | None = None
+    note: str = ""
+    choice: str = ""
+
+
+def finish(case: Case, fitted: Fitted, elsewhere: Elsewhere) -> Outcome:
     """From arrays on the device to what the user holds."""
+    options, found, numbers, adapted = case.options, case.found, case.numbers, fitted.adapted
     search = None if adapted is None else AdaptedNumbers.fetched(adapted.numbers)
     mode = np.asarray(found.mode)
-    if search is not None and search.code is Code.NON_FINITE_DRAWS:
-        return failure(target, mode, options, found, numbers, search)
-    hyper = _hyper(target, tuned, adapted, search)
+    if search is not None and search.code in (Code.NON_FINITE_DRAWS, Code.RAN_OFF):
+        return failure(case, search)
+    if numbers.code is not Code.OK:
+        mode = np.full_like(mode, np.nan)
+    hyper = _hyper(case.target, case.tuned, adapted, search)
     converged = search is None or search.code is Code.OK
     if search is None and hyper is not None:
         converged = hyper.converged
     elbo_fixed = None if search is None else search.elbo
-    seen = seen if options.diagnostics else None
+    seen = fitted.seen if options.diagnostics else None
     diagnosis = None if seen is None else seen.diagnosis
+    shown = fitted.shown
     post = Posterior(
-        structure=target.structure,
-        family=options.family_name,
+        structure=case.target.structure,
+        family=fitted.name,
         flat_mean=mode if adapted is None else np.asarray(adapted.mean),
         root=np.asarray(found.root.matrix if adapted is None else adapted.root),
         mode=mode,
-        log_evidence_laplace=numbers.log_evidence,
+        log_evidence_laplace=numbers.log_evidence if numbers.code is Code.OK else math.nan,
         elbo_fixed=elbo_fixed,
+        flat_mean_se=None if shown is None else shown.mean_se,
         judged=seen,
         elsewhere=elsewhere,
         converged=converged,
         hyper_report=hyper,
-        status=_status(numbers, search, fixed, hyper) + note,
+        status=_status(case, fitted, search, hyper),
         verdict=verdict(mode.size, converged, diagnosis, elbo_fixed, elsewhere)
         + (hyper.warning if hyper is not None else ""),
-        stats=_stats(options, numbers, search, fixed),
+        stats=_stats(case, fitted, search),
         hessian=(found.precision, found.gradient, numbers.n_repaired),
+        constraints=case.target.constraints,
     )
     return post, None
 
 
-def failure(
-    target: Target,
-    start: np.ndarray,
-    options: Options,
-    found: Laplace,
-    numbers: LaplaceNumbers,
-    search: AdaptedNumbers | None = None,
-) -> Outcome:
+def failure(case: Case, search: AdaptedNumbers | None = None) -> Outcome:
     """A Posterior of NaNs whose status is the sentence of the error that goes with it."""
-    found = jax.device_get(found)
-    error = _error(target, start, options, found, numbers, search)
-    dim = target.structure.size
+    found = jax.device_get(case.found)
+    error = _error(case, found, search)
+    dim = case.dim
     status = str(error)[0].upper() + str(error)[1:]
     post = Posterior(
-        structure=target.structure,
-        family=options.family_name,
+        structure=case.target.structure,
+        family=case.options.family_name,
         flat_mean=np.full(dim, np.nan),
         root=np.full((dim, dim), np.nan),
         mode=np.asarray(found.mode),
         log_evidence_laplace=math.nan,
-        elbo_fixed=None if options.family is None else math.nan,
+        elbo_fixed=None if case.options.family is None else math.nan,
+        flat_mean_se=None,
         judged=None,
         elsewhere=Elsewhere(),
         converged=False,
-        hyper_report=_unlearnt(target),
+        hyper_report=_unlearnt(case.target),
         status=status,
         verdict=f"No Gaussian: {status}",
-        stats=_stats(options, numbers, None, None),
-        hessian=(found.precision, found.gradient, numbers.n_repaired),
+        stats=_stats(case, Fitted(case.options.family_name), None),
+        hessian=(found.precision, found.gradient, case.numbers.n_repaired),
+        constraints=case.target.constraints,
     )
     return post, error
 
@@ -121,32 +163,23 @@ def _hyper(
     return hyper_report(target.hyper_structure, theta, gradient, tuned, ok)
 
 
-def _error(
-    target: Target,
-    start: np.ndarray,
-    options: Options,
-    found: Laplace,
-    numbers: LaplaceNumbers,
-    search: AdaptedNumbers | None,
-) -> MixviError:
+def _error(case: Case, found: Laplace, search: AdaptedNumbers | None) -> MixviError:
+    target, start, options, numbers = case.target, case.start, case.options, case.numbers
     structure = target.structure
-    if search is not None:
+    if search is not None and numbers.code is Code.OK:
         whose = (
             'at draws of the Laplace Gaussian, whose width the family "mu" cannot change'
             if options.family == MeanOnly()
             else "at some of the fixed draws, however narrow the Gaussian is made"
         )
         return NonFiniteError(
-            f"the log density is not finite {whose}: write constrained parameters on an unbounded "
-            'scale (log of a scale, logit of a share), or use family="eig".'
+            f'the log density is not finite {whose}: {UNBOUNDED}; or use family="eig".'
         )
     if numbers.code is Code.INDEFINITE:
         return IndefiniteHessianError(explain_indefinite(structure, np.asarray(found.precision)))
     gradient = np.asarray(found.gradient)
     if numbers.code is Code.NON_FINITE_START:
-        return NonFiniteError(
-            explain_non_finite(structure, start, numbers.log_density, gradient, target.data)
-        )
+        return NonFiniteError(explain_non_finite(target, start, numbers.log_density, gradient))
     with precision_scope(options.dtype):
         before = float(jax.jit(Target.__call__)(target, start))
     mode = np.asarray(found.mode)
@@ -154,14 +187,13 @@ def _error(
 
 
 def _status(
-    numbers: LaplaceNumbers,
-    search: AdaptedNumbers | None,
-    fixed: Rule | None,
-    hyper: HyperReport | None,
+    case: Case, fitted: Fitted, search: AdaptedNumbers | None, hyper: HyperReport | None
 ) -> str:
+    numbers, fixed = case.numbers, fitted.rule
     repaired = numbers.n_repaired
     note = f" The Hessian was repaired ({repaired} eigenvalues)." if repaired else ""
     note += hyper.sentence if hyper is not None else ""
+    note += fitted.note + (f" {fitted.choice}" if fitted.choice else "")
     if search is None or fixed is None:
         if hyper is not None:
             return f"Hyperparameters found in {hyper.n_passes} evaluations of the evidence.{note}"
@@ -178,17 +210,21 @@ def _status(
     )
 
 
-def _stats(
-    options: Options, numbers: LaplaceNumbers, search: AdaptedNumbers | None, fixed: Rule | None
-) -> dict[str, Any]:
+def _stats(case: Case, fitted: Fitted, search: AdaptedNumbers | None) -> dict[str, Any]:
+    options, fixed = case.options, fitted.rule
     key = options.key if isinstance(options.key, int) else str(options.key)
-    stats = {"mode_steps": numbers.n_steps, "key": key, "dtype": options.dtype.name}
+    stats = {"mode_steps": case.numbers.n_steps, "key": key, "dtype": options.dtype.name}
+    if fitted.shown is not None:
+        left = fitted.shown.gain(0.0)
+        stats |= {"draw_loss": fitted.shown.draw_loss, "gain_left": left}
     if search is None or fixed is None:
         return stats
+    by_stein = fitted.adapted is not None and fitted.adapted.past is not None
+    optimiser = "bfgs" if options.optimiser == AUTO else options.optimiser
     return stats | {
         "draws": fixed.n,
         "draws_kind": fixed.kind,
-        "optimiser": options.optimiser,
+        "optimiser": "stein" if by_stein else optimiser,
         "passes": search.n_passes,
         "values": search.n_values,
         "products": search.n_products,

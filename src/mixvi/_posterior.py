@@ -11,11 +11,13 @@ import scipy.linalg
 from jaxtyping import Float, PyTree
 
 from . import _store
+from ._constraints import Constraints, kinds_from, kinds_to
 from ._diagnostics import Diagnosis, Elsewhere, Estimate, Moments, OtherMode, psis
 from ._draws import SAMPLE, Quadrature, generator
 from ._errors import InputError
 from ._evidence import HyperReport
 from ._laplace import CurvatureReport, curvature_report
+from ._moments import bounded_moments
 from ._target import Structure, flatten, listed
 
 
@@ -44,6 +46,10 @@ class Posterior:
 
     Made by `fit`, `laplace` and `load`. `mean`, `std` and samples have the shape of `init`; all
     numbers are NumPy float64 (float32 with `dtype="float32"`).
+
+    With `constraints=` the Gaussian is that of unbounded parameters: `flat_mean`, `flat_std`,
+    `root`, `cov` and `names` are its own, and `unconstrained` is the Gaussian alone. `mean`, `std`,
+    `sample`, `log_prob`, `whiten` and `summary` speak of the user's parameters.
     """
 
     structure: Structure
@@ -53,6 +59,7 @@ class Posterior:
     mode: Float[np.ndarray, " dim"]
     log_evidence_laplace: float
     elbo_fixed: float | None
+    flat_mean_se: Float[np.ndarray, " dim"] | None
     judged: Judged | None
     elsewhere: Elsewhere
     converged: bool
@@ -62,6 +69,7 @@ class Posterior:
     stats: dict[str, Any]
     # the negative Hessian and gradient at the mode, or the report that was made of them
     hessian: tuple[Any, Any, int] | CurvatureReport
+    constraints: Constraints | None = None
 
     # --- the Gaussian -------------------------------------------------------------------------
 
@@ -77,12 +85,38 @@ class Posterior:
     @property
     def start(self) -> PyTree:
         """Where a fit warm-started from this one begins its search for the mode."""
-        finite = np.isfinite(self.mode).all()
-        return self.structure.unravel(self.mode if finite else self.flat_mean)
+        return self._tree(self.flat_start)
+
+    @property
+    def flat_start(self) -> Float[np.ndarray, " dim"]:
+        return self.mode if np.isfinite(self.mode).all() else self.flat_mean
+
+    @functools.cached_property
+    def unconstrained(self) -> "Posterior":
+        """The Gaussian alone, over unbounded parameters; itself where nothing is bounded."""
+        return self if self.constraints is None else dataclasses.replace(self, constraints=None)
+
+    @property
+    def _shown(self) -> Structure:
+        """The structure of the user's parameters."""
+        return self.structure if self.constraints is None else self.constraints.user
+
+    @functools.cached_property
+    def _moments(self) -> tuple[Float[np.ndarray, " user"], Float[np.ndarray, " user"]]:
+        """Means and standard deviations of the user's parameters."""
+        if self.constraints is None:
+            return self.flat_mean, self.flat_std
+        made = bounded_moments(self.constraints, self.flat_mean, self.root)
+        mean, std = (one.astype(self.flat_mean.dtype) for one in made)
+        return mean, std
+
+    def _tree(self, flat: Float[np.ndarray, "*batch dim"]) -> PyTree:
+        bound = self.constraints
+        return self.structure.unravel(flat) if bound is None else bound.constrained(flat)
 
     @property
     def mean(self) -> PyTree:
-        return self.structure.unravel(self.flat_mean)
+        return self._shown.unravel(self._moments[0])
 
     @functools.cached_property
     def flat_std(self) -> Float[np.ndarray, " dim"]:
@@ -90,7 +124,13 @@ class Posterior:
 
     @property
     def std(self) -> PyTree:
-        return self.structure.unravel(self.flat_std)
+        return self._shown.unravel(self._moments[1])
+
+    @property
+    def mean_se(self) -> PyTree:
+        """By how much other fixed draws would have moved the mean: its standard error, not the
+        posterior's. (Draws that are matched move it less.) None where no draws were used."""
+        return None if self.flat_mean_se is None else self.structure.unravel(self.flat_mean_se)
 
     @functools.cached_property
     def cov(self) -> Float[np.ndarray, "dim dim"]:
@@ -112,32 +152,41 @@ class Posterior:
 
     def whiten(self, w: PyTree) -> Float[np.ndarray, "*batch dim"]:
         """Where `w` stands in posterior standard deviations: `root^-1 (w - mean)`."""
-        flat = self._flat(w) - self.flat_mean
+        return self._whitened(self._flat(w))
+
+    def _whitened(self, flat: Float[np.ndarray, "*batch dim"]) -> Float[np.ndarray, "*batch dim"]:
+        flat = flat - self.flat_mean
         if not np.isfinite(self.root).all():
             return np.full(flat.shape, np.nan)
         if self.root.ndim == 1:
             return flat / self.root
         columns = flat.reshape(-1, self.dim).T
-        return scipy.linalg.lu_solve(self._lu, columns).T.reshape(flat.shape)
+        return scipy.linalg.lu_solve(self._lu, columns, check_finite=False).T.reshape(flat.shape)
 
     def _flat(self, w: PyTree) -> np.ndarray:
-        """One point, or a stack of points with one leading axis on every leaf."""
+        """One point, or a stack of points with one leading axis on every leaf, unbounded; not
+        numbers where a bounded parameter is out of bounds."""
         try:
-            return self.structure.ravel(w, "w")
+            flat = self._shown.ravel(w, "w")
         except InputError:
-            return self.structure.ravel(w, "w", batch=1)
+            flat = self._shown.ravel(w, "w", batch=1)
+        return flat if self.constraints is None else self.constraints.unconstrain(flat)
 
     def sample(self, key: Any, n: int) -> PyTree:
         """`n` draws as a pytree shaped like `init` with a leading axis of length `n`."""
         if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 0:
             raise InputError(f"sample: n must be a non-negative integer, got {n!r}.")
         z = generator(key, SAMPLE).standard_normal((n, self.dim))
-        return self.structure.unravel(self._colour(z).astype(self.flat_mean.dtype))
+        return self._tree(self._colour(z).astype(self.flat_mean.dtype))
 
     def log_prob(self, w: PyTree) -> float | Float[np.ndarray, " n"]:
-        """The Gaussian's log density at `w`: one point, or a stack of them as `sample` gives."""
-        z = self.whiten(w)
-        value = log_normal(z, self.log_det_root)
+        """The log density at `w`: one point, or a stack of them as `sample` gives. Minus infinity
+        where a bounded parameter is out of bounds; over a simplex with respect to all entries but
+        the last."""
+        flat = self._flat(w)
+        value = log_normal(self._whitened(flat), self.log_det_root)
+        if self.constraints is not None and np.isfinite(self.root).all():
+            value = np.where(np.isnan(value), -np.inf, value - self.constraints.log_dets(flat))
         return float(value) if value.ndim == 0 else value
 
     # --- how good it is -----------------------------------------------------------------------
@@ -193,7 +242,7 @@ class Posterior:
                 f"{self.judged.diagnosis.n_non_finite} of the draws, so they have no weights."
             )
         weights, khat = psis(self.judged.log_p - self.judged.log_q)
-        draws = self.structure.unravel(self._colour(self.judged.z))
+        draws = self._tree(self._colour(self.judged.z))
         return ImportanceWeights(draws, weights, khat, float(1 / (weights**2).sum()))
 
     # --- what a person reads ------------------------------------------------------------------
@@ -246,12 +295,18 @@ def load(path: str | Path) -> Posterior:
         structure = _store.structure_from(fields.pop("structure"))
         parts = (structure.unravel(arrays[name]) for name in ("hyper", "hyper_gradient"))
         hyper = HyperReport(*parts, ran_off=tuple(fields.pop("ran_off")), **fields)
+    structure, constraints = _store.structure_from(header["structure"]), None
+    if (kinds := header.get("constraints")) is not None:
+        constraints = kinds_from(structure, kinds)
+        structure = constraints.free
     return Posterior(
         hyper_report=hyper,
-        structure=_store.structure_from(header["structure"]),
+        structure=structure,
+        constraints=constraints,
         flat_mean=arrays["mean"],
         root=arrays["root"],
         mode=arrays["mode"],
+        flat_mean_se=arrays.get("mean_se"),
         judged=judged,
         elsewhere=Elsewhere(tuple(OtherMode(**m) for m in header["modes"]), header["beyond"]),
         hessian=CurvatureReport(**header["curvature"]),
@@ -272,10 +327,13 @@ def _to_store(post: Posterior) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         "modes": [dataclasses.asdict(mode) for mode in post.elsewhere.modes],
         "beyond": post.elsewhere.beyond,
         "diagnosis": dataclasses.asdict(post.judged.diagnosis) if post.judged else None,
-        "structure": _store.structure_to(post.structure),
+        "structure": _store.structure_to(post._shown),
+        "constraints": post.constraints and kinds_to(post.constraints),
         "hyper": None,
     }
     arrays = {"mean": post.flat_mean, "root": post.root, "mode": post.mode}
+    if post.flat_mean_se is not None:
+        arrays["mean_se"] = post.flat_mean_se
     if (report := post.hyper_report) is not None:
         structure, values = flatten(report.values, np.dtype(np.float64), "hyper")
         gradient = structure.ravel(report.gradient, "gradient")
@@ -314,13 +372,11 @@ def _summary(post: Posterior, most: int) -> str:
         ("curvature", f"condition {c.condition:.2g}, smallest eigenvalue {c.min_eig:.2g}{repaired}")
     ]
     lines += [f"{name:<13} {text}" for name, text in facts]
-    shown = list(range(post.dim)) if post.dim <= most else list(range(most - 1))
-    width = max([len(post.names[i]) for i in shown] + [9])
+    names, (means, sds) = post._shown.names, post._moments
+    shown = list(range(len(names))) if len(names) <= most else list(range(most - 1))
+    width = max([len(names[i]) for i in shown] + [9])
     lines += ["", f"{'parameter':<{width}} {'mean':>11} {'std':>11}"]
-    lines += [
-        f"{post.names[i]:<{width}} {post.flat_mean[i]:>11.4g} {post.flat_std[i]:>11.4g}"
-        for i in shown
-    ]
-    if len(shown) < post.dim:
-        lines += [f"... and {post.dim - len(shown)} more: summary(most=...), .mean, .std"]
+    lines += [f"{names[i]:<{width}} {means[i]:>11.4g} {sds[i]:>11.4g}" for i in shown]
+    if len(shown) < len(names):
+        lines += [f"... and {len(names) - len(shown)} more: summary(most=...), .mean, .std"]
     return "\n".join(lines)

@@ -42,17 +42,21 @@ class Posteriors:
         values = [getattr(post, name) for post in self._posts]
         return np.stack([np.asarray(missing if value is None else value) for value in values])
 
+    def _stacked_trees(self, name: str) -> PyTree:
+        trees = [getattr(post, name) for post in self._posts]
+        return jax.tree.map(lambda *leaves: np.stack(leaves), *trees)
+
     @property
     def names(self) -> tuple[str, ...]:
         return self._posts[0].names
 
     @property
     def mean(self) -> PyTree:
-        return self._posts[0].structure.unravel(self._stacked("flat_mean"))
+        return self._stacked_trees("mean")
 
     @property
     def std(self) -> PyTree:
-        return self._posts[0].structure.unravel(self._stacked("flat_std"))
+        return self._stacked_trees("std")
 
     @property
     def cov(self) -> Float[np.ndarray, "batch dim dim"]:

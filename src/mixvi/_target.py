@@ -20,6 +20,10 @@ from ._predictor import LinearPredictor
 
 # What an argument's numbers are called where they have no name of their own.
 _ROOTS = {"init": "w", "hyper": "theta"}
+UNBOUNDED = (
+    'say which parameters are bounded, with constraints={"sigma": "positive"} for example, or '
+    "write them on an unbounded scale (log of a scale, logit of a share)"
+)
 FLOAT_TYPES = {"float64": np.dtype(np.float64), "float32": np.dtype(np.float32)}
 
 
@@ -86,7 +90,7 @@ class Structure:
 @functools.partial(
     jtu.register_dataclass,
     data_fields=("arrays", "data", "theta"),
-    meta_fields=("function", "has_data", "structure", "hyper_structure"),
+    meta_fields=("function", "has_data", "structure", "hyper_structure", "constraints"),
 )
 @dataclasses.dataclass(frozen=True)
 class Target:
@@ -104,6 +108,8 @@ class Target:
     has_data: bool
     structure: Structure
     hyper_structure: Structure | None
+    # Where parameters are bounded, how the flat vector becomes them (`_constraints.Constraints`).
+    constraints: Any = None
 
     @property
     def callable(self) -> Any:
@@ -127,7 +133,9 @@ class Target:
         )
 
     def __call__(self, flat: Float[Array, " dim"]) -> Float[Array, ""]:
-        arguments = (self.structure.unravel(flat), *self.extra)
+        bound = self.constraints
+        w = self.structure.unravel(flat) if bound is None else bound.constrain(flat)
+        arguments = (w, *self.extra)
         try:
             value = self.callable(*arguments)
         except (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError) as err:
@@ -151,7 +159,16 @@ class Target:
                 f"log_density raised {type(err).__name__} when called with "
                 f"{self._described(arguments)}: {reason}"
             ) from err
-        return self._checked(value, flat.dtype)
+        value = self._checked(value, flat.dtype)
+        return value if bound is None else value + bound.log_det(flat)
+
+    def shown(self, flat: Float[np.ndarray, " dim"]) -> list[str]:
+        """Names and values as the user knows them: `sigma=1.5`."""
+        structure, values = self.structure, flat
+        if (bound := self.constraints) is not None:
+            structure = bound.user
+            values = structure.ravel(bound.constrained(flat), "w")
+        return [f"{n}={v:.4g}" for n, v in zip(structure.names, values, strict=True)]
 
     def _checked(self, value: Any, dtype: np.dtype) -> Float[Array, ""]:
         if value is None or (not hasattr(value, "shape") and not isinstance(value, numbers.Real)):
@@ -359,10 +376,10 @@ def _as_array(leaf: Any, what: str) -> np.ndarray:
 
 
 def explain_non_finite(
-    structure: Structure, start: np.ndarray, value: float, gradient: np.ndarray, data: PyTree
+    target: Target, start: np.ndarray, value: float, gradient: np.ndarray
 ) -> str:
     """Why the log density cannot be used at the start: names data, then parameters."""
-    for path, leaf in jtu.tree_flatten_with_path(data)[0]:
+    for path, leaf in jtu.tree_flatten_with_path(target.data)[0]:
         array = np.asarray(leaf)
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             where = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])
@@ -373,12 +390,11 @@ def explain_non_finite(
                 f"number{'s' * (count > 1)}, the first at {list(where)}: drop or fill those rows."
             )
     if not np.isfinite(value):
-        shown = listed([f"{n}={v:.4g}" for n, v in zip(structure.names, start, strict=True)], 4)
         return (
-            f"the log density is {value} at the start ({shown}): start where it is finite, and "
-            "write constrained parameters on an unbounded scale (log of a scale, logit of a share)."
+            f"the log density is {value} at the start ({listed(target.shown(start), 4)}): start "
+            f"where it is finite, and {UNBOUNDED}."
         )
-    bad = [structure.names[i] for i in np.flatnonzero(~np.isfinite(gradient))]
+    bad = [target.structure.names[i] for i in np.flatnonzero(~np.isfinite(gradient))]
     return (
         f"the gradient of the log density is not finite at the start, in {listed(bad)}: "
         "look there for sqrt, log or a division at zero, or move the start."

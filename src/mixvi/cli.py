@@ -85,7 +85,7 @@ def _run_options(parser: argparse.ArgumentParser, name: str) -> None:
         help="our defaults, or the paper's draws, optimiser, screening and starts",
     )
     add("--sets", nargs="+", metavar="SET", help="only these sets")
-    add("--methods", nargs="+", metavar="METHOD", help="laplace, mu, eig, lr, diag, full")
+    add("--methods", nargs="+", metavar="METHOD", help="laplace, mu, eig, lr, diag, full, auto")
     add("--splits", metavar="N", help="the first N splits, or a range such as 3-7")
     add("--basis", type=int, metavar="M", help="basis functions (default: the protocol's)")
     add("--draws", type=int, metavar="S", help="fixed draws, where draws are taken")

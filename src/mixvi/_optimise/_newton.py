@@ -52,6 +52,7 @@ class _State(eqx.Module):
     step: _Step
     growth: Float[Array, ""]  # of the damping at the next refusal: 4, 8, 16, ... (Nielsen 1999)
     n_steps: Int[Array, ""]
+    n_damped: Int[Array, ""]  # steps where the Hessian was indefinite or the model misled
     n_escapes: Int[Array, ""]
     code: Int[Array, ""]
 
@@ -59,6 +60,7 @@ class _State(eqx.Module):
 class NewtonResult(eqx.Module):
     here: Here
     n_steps: Int[Array, ""]
+    n_damped: Int[Array, ""]
     code: Int[Array, ""]
 
 
@@ -81,7 +83,8 @@ def newton(
     still = (jnp.abs(step.move).max() >= 0) & (step.decrement <= tol) & (step.damping == 0)
     code = jnp.where(still, int(Code.OK), RUNNING)
     code = jnp.where(here.finite, code, int(Code.NON_FINITE_START))
-    init = _State(here, step, jnp.full_like(here.value, 4.0), jnp.array(0), jnp.array(0), code)
+    none, growth = jnp.array(0), jnp.full_like(here.value, 4.0)
+    init = _State(here, step, growth, none, none, none, code)
 
     def body(state: _State) -> _State:
         state = _advance(second_order, state, tol, start, patient)
@@ -99,7 +102,7 @@ def newton(
 
     final = lax.while_loop(unfinished, body, init)
     code = jnp.where(final.code == RUNNING, int(Code.RAN_OUT_OF_STEPS), final.code)
-    return NewtonResult(final.here, final.n_steps, code)
+    return NewtonResult(final.here, final.n_steps, final.n_damped, code)
 
 
 def _squared_scales(hessian: Float[Array, "n n"]) -> Float[Array, " n"]:
@@ -159,7 +162,8 @@ def _advance(
     unmoved = (here.point + following.move == here.point).all()
     stuck = unmoved & (following.damping > 0) & (following.decrement > tol)
     code = jnp.where(arrived, int(Code.OK), jnp.where(stuck, int(Code.STUCK), state.code))
-    return _State(here, following, growth, state.n_steps + 1, state.n_escapes, code)
+    n_damped = state.n_damped + (step.damping > 0)
+    return _State(here, following, growth, state.n_steps + 1, n_damped, state.n_escapes, code)
 
 
 def _arrived(
@@ -195,7 +199,10 @@ def _escape(second_order: SecondOrder, state: _State) -> _State:
     def move() -> _State:
         there = Here(candidates[best], *second_order(candidates[best]))
         step = _step_from(there, jnp.zeros_like(there.value))
-        return _State(there, step, state.growth, state.n_steps, state.n_escapes + 1, state.code)
+        n_escapes = state.n_escapes + 1
+        return _State(
+            there, step, state.growth, state.n_steps, state.n_damped, n_escapes, state.code
+        )
 
     def stay() -> _State:
         # Stationary, and flat or curved the wrong way: the caller judges the Hessian.

@@ -65,7 +65,7 @@ class _LBFGS(optx.AbstractLBFGS):
 def bfgs(
     value_and_grad: Callable,
     start: Float[Array, " n"],
-    tol: float,
+    tol: float | Float[Array, ""],
     max_steps: int | Int[Array, ""],
     longest_step: float = LONGEST_STEP,
 ) -> Minimum:
@@ -77,7 +77,7 @@ def bfgs_carrying(
     evaluate: Callable,
     start: Float[Array, " n"],
     carried: PyTree,
-    tol: float,
+    tol: float | Float[Array, ""],
     max_steps: int | Int[Array, ""],
     longest_step: float = LONGEST_STEP,
 ) -> tuple[Minimum, PyTree]:
@@ -92,7 +92,7 @@ def bfgs_carrying(
 def lbfgs(
     value_and_grad: Callable,
     start: Float[Array, " n"],
-    tol: float,
+    tol: float | Float[Array, ""],
     max_steps: int | Int[Array, ""],
     longest_step: float = LONGEST_STEP,
 ) -> Minimum:
@@ -143,7 +143,7 @@ def _minimise(
     evaluate: Callable,
     start: Array,
     carried: PyTree,
-    tol: float,
+    tol: float | Float[Array, ""],
     max_steps: int | Int[Array, ""],
 ) -> tuple[Minimum, PyTree]:
     function = with_cheap_gradient(evaluate)

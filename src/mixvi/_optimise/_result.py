@@ -16,7 +16,7 @@ class Minimum(eqx.Module):
     code: Int[Array, ""]
 
 
-def resolution(value: Float[Array, ""], tol: float) -> Float[Array, ""]:
+def resolution(value: Float[Array, ""], tol: float | Float[Array, ""]) -> Float[Array, ""]:
     """The smallest gradient that values can still tell from zero: a step of length |g| along -g
     changes the value by |g|^2/2, which drowns in rounding below eps |value|."""
     eps = jnp.finfo(value.dtype).eps
@@ -24,7 +24,10 @@ def resolution(value: Float[Array, ""], tol: float) -> Float[Array, ""]:
 
 
 def settled(
-    value: Float[Array, ""], gradient: Float[Array, " n"], step: Float[Array, " n"], tol: float
+    value: Float[Array, ""],
+    gradient: Float[Array, " n"],
+    step: Float[Array, " n"],
+    tol: float | Float[Array, ""],
 ) -> Bool[Array, ""]:
     """Gradient and proposed step both below `tol` in the units of the coordinates."""
     smallest = resolution(value, tol)

@@ -20,8 +20,9 @@ class MVIClassifier(ClassifierMixin, MVIBase):
 
     Parameters
     ----------
-    family : str or family, default="eig"
-        "laplace", "mu", "eig", "lr", "full", "diag", or an instance such as `mixvi.LowRank(2)`.
+    family : str or family, default="auto"
+        "auto" (as much as pays), "laplace", "mu", "eig", "lr", "full", "diag", or an instance such
+        as `mixvi.LowRank(2)`.
     basis : {"rbf", "linear"} or callable, default="rbf"
         A callable gets the standardised table and returns columns (n, m). A constant is added.
     n_basis : int or sequence of int, default=30
@@ -76,7 +77,7 @@ class MVIClassifier(ClassifierMixin, MVIBase):
 
     def __init__(
         self,
-        family="eig",
+        family="auto",
         *,
         basis="rbf",
         n_basis=30,
@@ -88,7 +89,7 @@ class MVIClassifier(ClassifierMixin, MVIBase):
         screen_by="laplace",
         screen_steps=10,
         draws=None,
-        optimiser="bfgs",
+        optimiser="auto",
         tol=1e-5,
         max_steps=1000,
         diagnostics=True,

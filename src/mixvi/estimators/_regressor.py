@@ -23,8 +23,9 @@ class MVIRegressor(RegressorMixin, MVIBase):
 
     Parameters
     ----------
-    family : str or family, default="eig"
-        "laplace", "mu", "eig", "lr", "full", "diag", or an instance such as `mixvi.LowRank(2)`.
+    family : str or family, default="auto"
+        "auto" (as much as pays), "laplace", "mu", "eig", "lr", "full", "diag", or an instance such
+        as `mixvi.LowRank(2)`.
     noise : {"student_t", "cauchy", "gaussian", "poisson"}, default="student_t"
         The distribution of `y` around the predictor; "poisson" is for counts, with a log link.
     df : float or None, default=4.0
@@ -54,7 +55,7 @@ class MVIRegressor(RegressorMixin, MVIBase):
 
     def __init__(
         self,
-        family="eig",
+        family="auto",
         *,
         noise="student_t",
         df=4.0,
@@ -67,7 +68,7 @@ class MVIRegressor(RegressorMixin, MVIBase):
         screen_by="laplace",
         screen_steps=10,
         draws=None,
-        optimiser="bfgs",
+        optimiser="auto",
         tol=1e-5,
         max_steps=1000,
         diagnostics=True,

@@ -30,7 +30,7 @@ def run_toy(task: Task, done: set[Key], emit: Emit) -> None:
                         np.zeros(2),
                         family,
                         draws=draws,
-                        optimiser=settings.protocol.optimiser,
+                        **settings.protocol.search(family),
                         key=settings.seed,
                         throw=False,
                     )

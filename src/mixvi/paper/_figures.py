@@ -22,6 +22,7 @@ LABELS = {
     "lr": "MVI_lr",
     "diag": "VI_diag",
     "full": "full",
+    "auto": "auto",
 }
 COLOURS = {
     "laplace": "#000000",
@@ -30,6 +31,7 @@ COLOURS = {
     "lr": "#0072B2",
     "diag": "#CC79A7",
     "full": "#8C6D00",
+    "auto": "#56B4E9",
 }
 METRIC_LABELS = {"lpd": "LPD", "error": "error %", "mse": "MSE", "pointwise": "pointwise LPD"}
 MOST_PANELS = 24

@@ -15,7 +15,7 @@ from .._errors import InputError
 from .._families import LowRank, MeanField
 from .._options import one_of
 
-METHODS = ("laplace", "mu", "eig", "lr", "diag", "full")
+METHODS = ("laplace", "mu", "eig", "lr", "diag", "full", "auto")
 N_PREDICT = 10_000
 # Softmax posteriors have no quadrature: eight draws a dimension for the largest here, as many as
 # `fit` takes by default after it has doubled its draws once.
@@ -78,6 +78,12 @@ class Protocol:
         if method == "lr" and self.name == "paper":
             return {"random": LowRankFromNoise(seed=seed)}
         return {"": method}
+
+    def search(self, family: Any) -> dict[str, Any]:
+        """How `fit` goes about it: the paper's families around the mode; "auto" as it likes."""
+        if family == "auto":
+            return {"optimiser": "auto", "anchor": "auto"}
+        return {"optimiser": self.optimiser, "anchor": "mode"}
 
 
 BEST = Protocol("best", (30,), None, True, "training", "bfgs", None)

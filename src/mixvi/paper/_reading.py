@@ -14,7 +14,8 @@ from jaxtyping import Float
 from . import _results
 from .printed import METHODS, sets
 
-ALL_METHODS = (*METHODS, "full")  # the paper's five, and the reference that stands beside them
+# the paper's five, and what stands beside them: the whole covariance, and what `fit` chooses
+ALL_METHODS = (*METHODS, "full", "auto")
 TABLES = ("cauchy", "binary", "multiclass")
 PROTOCOLS = ("best", "paper")
 

@@ -29,7 +29,7 @@ TREND, TREND_SPLITS = (1_000, 10_000, 100_000), 3
 # Splits in one batch: a CPU reports often, an accelerator likes to be full.
 BLOCK_ON_CPU, BLOCK = 20, 100
 # The longest first, so that no thread ends alone.
-BY_COST = ("diag", "full", "lr", "eig", "mu", "laplace")
+BY_COST = ("diag", "full", "auto", "lr", "eig", "mu", "laplace")
 
 
 class _Block(NamedTuple):
@@ -189,7 +189,7 @@ def _fitted(block: _Block, family: Any) -> Posteriors:
         init_batched=True,
         hyper_batched=True,
         draws=draws,
-        optimiser=settings.protocol.optimiser,
+        **settings.protocol.search(family),
         key=settings.seed,
         diagnostics=False,
         progress=False,

@@ -11,6 +11,7 @@ from ._figures import LABELS, set_label
 from ._reading import ALL_METHODS, TABLES, Rows, number
 from .printed import METHODS
 
+BESIDE = ("full", "auto")  # methods that the paper does not print
 MISSING = Entry("–")
 WORSE = "▼"
 BULLET = "•"
@@ -53,7 +54,7 @@ def beside_printed(rows: Rows, table: str, rules: tuple[Rule, ...], title: str) 
         names = [LABELS[method] for method in METHODS]
         if rules[0] in BY_TEST:
             names.append("VI_diag by test score")
-        header = ("Data set" if len(rules) == 1 else "", *names, "full")
+        header = ("Data set" if len(rules) == 1 else "", *names, *BESIDE)
         table_of_medians = without_gaps(f"{title}. Protocol {protocol}.", header, lines)
         found += [table_of_medians] if table_of_medians.rows else []
     return found
@@ -87,7 +88,8 @@ def _compared(
     if rule in BY_TEST:
         one = _cells.cell(rows, protocol, table, name, "diag", BY_TEST[rule])
         entries.append(_entry(one, False, False))
-    entries.append(_entry(_cells.cell(rows, protocol, table, name, "full", rule), False, False))
+    for method in BESIDE:
+        entries.append(_entry(_cells.cell(rows, protocol, table, name, method, rule), False, False))
     return tuple(entries)
 
 

@@ -1,0 +1,173 @@
+"""One call: `auto`, anchors, densities without a mode, several modes."""
+
+import jax.numpy as jnp
+import numpy as np
+import pytest
+
+import mixvi
+from mixvi._judge import Shown, cheapest, enough_draws
+from targets import logistic, logistic_data
+
+SCHOOLS = (
+    np.array([28.0, 8.0, -3.0, 7.0, -1.0, 1.0, 18.0, 12.0]),
+    np.array([15.0, 10.0, 16.0, 11.0, 9.0, 11.0, 10.0, 18.0]),
+)
+SCHOOLS_START = {"mu": 0.0, "log_tau": 0.0, "theta": np.zeros(8)}
+
+
+def schools_centred(w, data):
+    effect, se = data
+    tau = jnp.exp(w["log_tau"])
+    prior = -0.5 * (w["mu"] / 5) ** 2 - jnp.log1p((tau / 5) ** 2) + w["log_tau"]
+    groups = (-0.5 * ((w["theta"] - w["mu"]) / tau) ** 2 - w["log_tau"]).sum()
+    return prior + groups - 0.5 * (((effect - w["theta"]) / se) ** 2).sum()
+
+
+def two_modes(w):
+    """30% in a narrow mode at -4, 70% in a wide one at 4 (in two dimensions)."""
+    narrow = jnp.log(0.3) - 0.5 * ((w + 4) ** 2).sum() / 0.25 - 2 * jnp.log(0.5)
+    return jnp.logaddexp(narrow, jnp.log(0.7) - 0.5 * ((w - 4) ** 2).sum())
+
+
+def shown(mean, widths, root, loss=0.0):
+    return Shown(0.0, mean, widths, root, loss, np.zeros(1))
+
+
+def test_the_cheapest_family_that_leaves_nothing():
+    assert cheapest(shown(0.001, 0.001, 0.002), 0.005) is None
+    assert cheapest(shown(1.0, 0.001, 0.002), 0.005) == mixvi.MeanOnly()
+    assert cheapest(shown(1.0, 0.5, 0.503), 0.005) == mixvi.EigenScale()
+    assert cheapest(shown(0.0, 0.1, 0.5), 0.005) == mixvi.FullRank()
+    assert cheapest(shown(0.0, 0.0, 0.009, loss=0.5), 0.005) is None
+    assert cheapest(shown(0.0, 0.0, 0.5, loss=0.5), 0.005) == mixvi.FullRank()
+
+
+def test_draws_are_doubled_until_they_cost_little():
+    assert enough_draws(mixvi.Matched(256), 0.004, 0.005, 2**15).n == 256
+    assert enough_draws(mixvi.Matched(256), 0.02, 0.005, 2**15).n == 1024
+    assert enough_draws(mixvi.Matched(256), 1e9, 0.005, 1000).n == 512
+
+
+def test_a_gaussian_stops_at_laplace():
+    post = mixvi.fit(lambda w: -0.5 * ((w - 3.0) ** 2).sum(), np.zeros(3))
+    assert post.family == "laplace"
+    assert "Laplace leaves at most 0.0001 nat" in post.status
+    assert "passes" not in post.stats
+
+
+@pytest.mark.parametrize("n", [40, 400])
+def test_no_family_beats_auto(n):
+    data = logistic_data(n)
+    auto = mixvi.fit(logistic, np.zeros(8), data=data, diagnostics=20_000)
+    others = [
+        mixvi.fit(logistic, np.zeros(8), family, data, diagnostics=20_000)
+        for family in ("laplace", "mu", "eig", "full")
+    ]
+    # All see the same fresh draws.
+    assert auto.elbo.value > max(one.elbo.value for one in others) - 0.01
+    assert auto.family in ("mu", "eig", "full")
+    assert any(word in auto.status for word in ("Only means", "whole covariance"))
+
+
+def test_one_dimension_only_needs_its_width():
+    post = mixvi.fit(lambda w: 3 * w - jnp.exp(w), 0.0)
+    assert post.family in ("mu", "eig", "full")
+    assert post.converged
+
+
+def test_without_a_mode_fit_goes_on_and_says_so():
+    with pytest.raises(mixvi.NoModeError):
+        mixvi.laplace(schools_centred, SCHOOLS_START, SCHOOLS)
+    with pytest.raises(mixvi.NoModeError):
+        mixvi.fit(schools_centred, SCHOOLS_START, data=SCHOOLS, anchor="mode")
+    post = mixvi.fit(schools_centred, SCHOOLS_START, data=SCHOOLS, diagnostics=20_000)
+    assert post.converged
+    assert post.family == "full"
+    assert "There is no mode" in post.status
+    assert post.verdict.startswith("Do not trust")
+    assert np.isnan(post.log_evidence_laplace)
+    # A long NUTS run in non-centred parameters has mu at 4.4 +- 3.3.
+    assert post.mean["mu"] == pytest.approx(4.4, abs=0.3)
+    again = mixvi.fit(schools_centred, SCHOOLS_START, "eig", SCHOOLS, diagnostics=20_000)
+    assert "Anchored at a Gaussian that Stein steps found" in again.status
+    assert again.elbo.value < post.elbo.value + 0.01
+    assert again.elbo.value > post.elbo.value - 1.0
+
+
+def test_a_saved_posterior_without_a_mode(tmp_path):
+    post = mixvi.fit(schools_centred, SCHOOLS_START, data=SCHOOLS)
+    loaded = mixvi.load(post.save(tmp_path / "schools.npz"))
+    np.testing.assert_array_equal(loaded.flat_mean_se, post.flat_mean_se)
+    assert set(loaded.mean_se) == {"mu", "log_tau", "theta"}
+    assert "Do not trust" in loaded.summary()
+
+
+def test_an_average_anchor_gives_what_the_whole_covariance_gives():
+    data = logistic_data(40)
+    whole = mixvi.fit(logistic, np.zeros(8), "full", data, diagnostics=20_000)
+    fits = {
+        anchor: mixvi.fit(logistic, np.zeros(8), "eig", data, anchor=anchor, diagnostics=20_000)
+        for anchor in ("mode", "average")
+    }
+    assert fits["average"].elbo.value == pytest.approx(whole.elbo.value, abs=0.01)
+    assert fits["mode"].elbo.value < whole.elbo.value + 0.005
+
+
+def test_restarts_see_both_modes_and_take_the_heavier():
+    post = mixvi.fit(two_modes, np.full(2, -3.0), n_restarts=8)
+    np.testing.assert_allclose(post.mean, 4.0, atol=1e-3)
+    assert "2 modes were seen from 9 starts" in post.status
+    assert "70% of their mass" in post.status
+    assert post.stats["modes"] == 2
+    assert post.stats["share"] == pytest.approx(0.7, abs=0.01)
+    alone = mixvi.fit(two_modes, np.full(2, -3.0))
+    np.testing.assert_allclose(alone.mean, -4.0, atol=1e-3)
+    assert alone.verdict.startswith("Do not trust: 1 other mode")
+
+
+def test_a_batch_gives_the_same():
+    centres = np.array([0.0, 2.0])
+
+    def log_density(w, centre):
+        return 3 * (w - centre) - jnp.exp(w - centre) - 0.1 * w**2
+
+    posts = mixvi.fit_many(log_density, 0.0, data=centres)
+    for post, centre in zip(posts, centres, strict=True):
+        alone = mixvi.fit(log_density, 0.0, data=centre)
+        assert post.family == alone.family
+        np.testing.assert_array_equal(post.flat_mean, alone.flat_mean)
+        assert post.status == alone.status
+
+
+def test_hyperparameters_are_learnt_with_the_whole_covariance():
+    """Counts with rates around a common level: the bound's maximum over the level's precision, by
+    auto and by a grid of fits with it held."""
+    y = np.array([0.0, 1.0, 4.0, 12.0, 2.0])
+
+    def log_density(w, log_alpha, y):
+        prior = (0.5 * log_alpha - 0.5 * jnp.exp(log_alpha) * w**2).sum()
+        return prior + (y * w - jnp.exp(w)).sum()
+
+    post = mixvi.fit(log_density, np.zeros(5), "full", y, hyper=0.0, draws=2048)
+    assert post.converged
+    assert post.stats["optimiser"] == "stein"
+    bounds = {
+        shift: mixvi.fit(
+            log_density, np.zeros(5), "full", y, post.hyper + shift, draws=2048, hyper_steps=0
+        ).elbo_fixed
+        for shift in (0.0,)
+    }
+    assert post.elbo_fixed == pytest.approx(bounds[0.0], abs=1e-6)
+    assert abs(float(post.hyper_report.gradient)) < 1e-4
+
+
+@pytest.mark.parametrize(
+    ("option", "words"),
+    [
+        ({"anchor": "median"}, 'anchor must be one of "auto", "mode", "average"'),
+        ({"n_restarts": -1}, "n_restarts must be a non-negative integer"),
+    ],
+)
+def test_options_are_checked(option, words):
+    with pytest.raises(mixvi.InputError, match=words):
+        mixvi.fit(lambda w: -(w**2), 0.0, **option)
