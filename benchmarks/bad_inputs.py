@@ -161,6 +161,37 @@ CASES = {
     ),
     "a negative number of samples": (lambda: mixvi.laplace(normal, W).sample(0, -1), "InputError", "-1"),
     "a file that is not there": (lambda: mixvi.load("nowhere.npz"), "InputError", "no file"),
+    "constraint on a name that is not there": (
+        lambda: mixvi.fit(normal, W, constraints={"sigma": "positive"}),
+        "InputError",
+        "The parameters are w",
+    ),
+    "unknown constraint": (
+        lambda: mixvi.fit(normal, W, constraints={"w": "nonnegative"}),
+        "InputError",
+        '"positive"',
+    ),
+    "start out of bounds": (
+        lambda: mixvi.fit(normal, W, constraints={"w": "positive"}),
+        "InputError",
+        "w[0] is 0, which is not inside (0, inf)",
+    ),
+    "a simplex that does not sum to one": (
+        lambda: mixvi.fit(normal, np.ones(2), constraints={"w": "simplex"}),
+        "InputError",
+        "with sum 2",
+    ),
+    "an interval upside down": (lambda: mixvi.Interval(1, 0), "InputError", "low must be below high"),
+    "a NumPy function without a gradient": (
+        lambda: mixvi.fit(mixvi.from_numpy(lambda w: -0.5 * w @ w), W),
+        "InputError",
+        "must return two things",
+    ),
+    "a NumPy function that raises": (
+        lambda: mixvi.fit(mixvi.from_numpy(lambda w: 1 / 0), W),
+        "InputError",
+        "raised ZeroDivisionError at w = [0, 0]",
+    ),
     "a batch of uneven length": (
         lambda: mixvi.fit_many(regression, W, data={"x": np.ones((3, 5, 2)), "y": np.ones((4, 5))}),
         "InputError",

@@ -98,7 +98,7 @@ def seen(name: str, family: str) -> str:
 def main() -> None:
     print("| target | family | what the user sees |\n|---|---|---|")
     for name in CASES:
-        for family in ("laplace", "eig", "full"):
+        for family in ("laplace", "eig", "full", "auto"):
             print(f"| {name} | {family} | {seen(name, family)} |")
 
 

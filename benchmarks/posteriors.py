@@ -328,6 +328,33 @@ def logistic():
     return log_density, np.zeros(100), (x, y)
 
 
+@problem("logistic regression, 20,000 rows, 8 features: Laplace is right")
+def large_logistic():
+    rng = np.random.default_rng(16)
+    x = rng.standard_normal((20_000, 8))
+    logit = x @ np.linspace(-1, 1, 8)
+    y = (rng.uniform(size=20_000) < 1 / (1 + np.exp(-logit))).astype(float)
+
+    def log_density(w, data):
+        x, y = data
+        return bernoulli(y, x @ w) + normal(w, 0.0, 2.0)
+
+    return log_density, np.zeros(8), (x, y)
+
+
+@problem("linear regression with known noise: exactly Gaussian")
+def known_noise():
+    rng = np.random.default_rng(17)
+    x = rng.standard_normal((200, 20))
+    y = x @ rng.standard_normal(20) + rng.standard_normal(200)
+
+    def log_density(w, data):
+        x, y = data
+        return normal(w, 0.0, 2.0) + normal(y, x @ w, 1.0)
+
+    return log_density, np.zeros(20), (x, y)
+
+
 @problem("Student-t regression with outliers and unknown degrees of freedom")
 def heavy_tails():
     rng = np.random.default_rng(11)

@@ -1,4 +1,4 @@
-"""Runs the benchmarks of one page and writes it: docs/results/core.md or docs/results/models.md.
+"""Runs the benchmarks of one page and writes it: docs/results/{core,models,hard}.md.
 
 The accelerator's table is kept as it was measured there, by
 `python benchmarks/many.py > docs/results/many_accelerator.md`.
@@ -33,9 +33,15 @@ MODELS = {
     "Hard and bad tables": ["bad_tables.py"],
     "scikit-learn's own checks": ["check_estimators.py"],
 }
+HARD = {
+    "Every family on posteriors that NUTS has judged": ["hard.py"],
+    "Stein steps against quasi-Newton": ["stein.py"],
+    "The verdict, leaving one posterior out": ["verdicts.py"],
+}
 PAGES = {
     "core": ("core", CORE, "bench"),
     "models": ("models and estimators", MODELS, "bench-models"),
+    "hard": ("hard posteriors", HARD, "bench-hard"),
 }
 
 

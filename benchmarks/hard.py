@@ -1,0 +1,234 @@
+"""Every family, `auto` and Laplace on the posteriors of `posteriors.py`, with NUTS as the judge.
+
+    python benchmarks/hard.py [NAME ...]      goes on where it stopped; prints the page
+    python benchmarks/hard.py --page          the page alone
+
+Rows are kept in docs/results/parts/hard_rows.jsonl, one fit a line. The bound of every fit is taken
+on fresh draws, as many as bring its standard error to 0.003 (at most 2^18); times are CPU time
+of this process, the first call with all compiled code thrown away, warm the median of three further
+calls (of one where it takes more than five seconds). The rows kept were made one posterior a
+process, on one core each (two for the four largest).
+"""
+
+import json
+import math
+import pathlib
+import statistics
+import sys
+import time
+import warnings
+
+import jax
+import numpy as np
+
+import mixvi
+from mixvi import _engine
+from mixvi._target import precision_scope, prepare
+from posteriors import PROBLEMS, Problem
+
+HERE = pathlib.Path(__file__).resolve().parent
+ROWS = HERE.parent / "docs" / "results" / "parts" / "hard_rows.jsonl"
+METHODS = ("laplace", "mu", "eig", "lr", "full", "diag", "auto", "best")
+WARM, ENOUGH, MOST_FRESH, BLOCK = 3, 0.003, 2**18, 2**13
+
+
+def reference(name: str) -> dict:
+    return json.loads((HERE / "references" / f"{name}.json").read_text(encoding="utf-8"))
+
+
+def fit(problem: Problem, method: str) -> mixvi.Posterior:
+    """`best` is the whole covariance on 8 times the draws that it would take."""
+    arguments = (problem.log_density, problem.init)
+    if method == "laplace":
+        return mixvi.laplace(*arguments, problem.data, throw=False)
+    if method == "best":
+        found = mixvi.fit(*arguments, "full", problem.data, throw=False)
+        n = min(2**16, 8 * found.stats.get("draws", 2**13))
+        return mixvi.fit(problem.log_density, found, "full", problem.data, draws=n, throw=False)
+    return mixvi.fit(*arguments, method, problem.data, throw=False)
+
+
+def fresh_elbo(problem: Problem, post: mixvi.Posterior) -> tuple[float, float, int]:
+    """Value, standard error, number of draws."""
+    if not np.isfinite(post.flat_mean).all():
+        return math.nan, math.nan, 0
+    target, _ = prepare(problem.log_density, problem.init, problem.data, np.dtype(np.float64))
+    rng, ratios = np.random.default_rng(2024), []
+    n, wanted = 0, BLOCK
+    while n < wanted:
+        z = rng.standard_normal((BLOCK, post.dim))
+        with precision_scope(np.dtype(np.float64)):
+            log_p = _engine.log_densities_one(target, post.flat_mean, post.root, z, memory=2**30)
+        log_q = -0.5 * (z**2).sum(1) - 0.5 * post.dim * math.log(2 * math.pi) - post.log_det_root
+        ratios.append(np.asarray(log_p) - log_q)
+        n += BLOCK
+        spread = np.concatenate(ratios).std()
+        wanted = min(MOST_FRESH, int((spread / ENOUGH) ** 2)) if math.isfinite(spread) else n
+    ratio = np.concatenate(ratios)
+    return float(ratio.mean()), float(ratio.std() / math.sqrt(n)), n
+
+
+def timed(problem: Problem, method: str) -> tuple[mixvi.Posterior, float, list[float]]:
+    jax.clear_caches()
+    times = []
+    for _ in range(1 + WARM):
+        began = time.process_time()
+        post = fit(problem, method)
+        times.append(time.process_time() - began)
+        if method == "best" or (len(times) > 1 and times[-1] > 5):
+            break
+    return post, times[0], times[1:]
+
+
+def row(problem: Problem, method: str) -> dict:
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore")
+        post, first, warm = timed(problem, method)
+    truth = reference(problem.name)
+    mean, sd = np.array(truth["mean"]), np.array(truth["sd"])
+    elbo, se, n_fresh = fresh_elbo(problem, post)
+    ratio = post.flat_std / sd
+    judged = post.judged.diagnosis if post.judged else None
+    told = {
+        "kl": judged.kl,
+        "ess": judged.ess,
+        "moments": [judged.moments.khat, judged.moments.mean_off, judged.moments.sd_ratio],
+        "wider": judged.wider
+        and [judged.wider.khat, judged.wider.mean_off, judged.wider.sd_ratio],
+        "beyond": post.elsewhere.beyond,
+        "other_modes": sum(mode.share for mode in post.elsewhere.modes),
+        "own_se": judged.elbo.se,
+    } if judged else None  # fmt: skip
+    return {
+        "name": problem.name,
+        "method": method,
+        "family": post.family,
+        "dim": post.dim,
+        "elbo": elbo,
+        "se": se,
+        "n_fresh": n_fresh,
+        "mean_off": float(np.abs((post.flat_mean - mean) / sd).max()),
+        "sd_off": float(np.maximum(ratio, 1 / ratio).max()),
+        "khat": post.khat,
+        "passes": post.stats.get("passes", 0),
+        "draws": post.stats.get("draws", 0),
+        "draw_loss": post.stats.get("draw_loss"),
+        "gain_left": post.stats.get("gain_left"),
+        "first": first,
+        "warm": statistics.median(warm or [math.nan]),
+        "repeats": len(warm),
+        "converged": post.converged,
+        "status": post.status,
+        "verdict": post.verdict,
+        "told": told,
+    }
+
+
+def rows() -> list[dict]:
+    if not ROWS.exists():
+        return []
+    return [json.loads(line) for line in ROWS.read_text(encoding="utf-8").splitlines()]
+
+
+def run(names: list[str]) -> None:
+    done = {(one["name"], one["method"]) for one in rows()}
+    for name in names:
+        problem = PROBLEMS[name]()
+        for method in METHODS:
+            if (name, method) in done:
+                continue
+            one = row(problem, method)
+            with ROWS.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(one) + "\n")
+            print(
+                f"{name} {method}: {one['elbo']:.4f}, {one['first']:.1f} s, warm "
+                f"{one['warm']:.3f} s",
+                file=sys.stderr,
+                flush=True,
+            )
+
+
+# --- the page ---------------------------------------------------------------------------------
+
+
+def number(value: float | None, digits: int = 2) -> str:
+    if value is None or not math.isfinite(value):
+        return "-"
+    return f"{value:.{digits}f}" if abs(value) < 1e4 else f"{value:.3g}"
+
+
+def judges() -> str:
+    lines = ["| posterior | D | what it is | draws | R-hat | ESS mean | ESS sd | divergences |"]
+    lines += ["|---|---|---|---|---|---|---|---|"]
+    for name, make in PROBLEMS.items():
+        truth = reference(name)
+        lines.append(
+            f"| {name} | {len(truth['mean'])} | {make().about} | {truth['n_draws']} | "
+            f"{truth['rhat']:.4f} | {truth['ess']:.0f} | {truth['ess_of_squares']:.0f} | "
+            f"{truth['divergences']} |"
+        )
+    return "\n".join(lines)
+
+
+def best_of(some: list[dict]) -> float:
+    return max(one["elbo"] for one in some if math.isfinite(one["elbo"]))
+
+
+def table(name: str, some: list[dict]) -> str:
+    laplace = next(one for one in some if one["method"] == "laplace")
+    lines = [f"### {name}: {PROBLEMS[name]().about}, D = {some[0]['dim']}", ""]
+    lines += [
+        "| method | short of the best, nat | se | mean off, sd | sd off, times | k-hat | passes | "
+        "draws | first, s | warm, x Laplace | verdict |",
+        "|---|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for one in some:
+        called = one["method"]
+        if called == "auto":
+            called = f"**auto** ({one['family']})"
+        elif called == "best":
+            called = "full, 8 x draws"
+        lines.append(
+            f"| {called} | {number(best_of(some) - one['elbo'], 3)} | {number(one['se'], 4)} | "
+            f"{number(one['mean_off'])} | {number(one['sd_off'])} | {number(one['khat'])} | "
+            f"{one['passes'] or '-'} | {one['draws'] or '-'} | {number(one['first'], 1)} | "
+            f"{number(one['warm'] / laplace['warm'], 1)} | {one['verdict'].split(':')[0]} |"
+        )
+    return "\n".join(lines)
+
+
+def summary(by_name: dict[str, list[dict]]) -> str:
+    lines = ["| posterior | D | Laplace short | auto chose | auto short | se | warm, x Laplace |"]
+    lines += ["|---|---|---|---|---|---|---|"]
+    within = 0
+    for name, some in by_name.items():
+        of = {one["method"]: one for one in some}
+        best, auto, laplace = best_of(some), of["auto"], of["laplace"]
+        short = best - auto["elbo"]
+        within += short < 0.01 + 2 * auto["se"]
+        lines.append(
+            f"| {name} | {auto['dim']} | {number(best - laplace['elbo'], 3)} | {auto['family']} | "
+            f"{short:.3f} | {auto['se']:.3f} | {number(auto['warm'] / laplace['warm'], 1)} |"
+        )
+    lines += ["", f"Within 0.01 nat of the best (and two standard errors): {within} of "]
+    return "\n".join(lines) + f"{len(by_name)}."
+
+
+def page() -> str:
+    by_name: dict[str, list[dict]] = {}
+    for one in rows():
+        by_name.setdefault(one["name"], []).append(one)
+    wanted = set(METHODS) - {"best"}
+    there = {name: {one["method"] for one in some} for name, some in by_name.items()}
+    whole = {name: by_name[name] for name in PROBLEMS if wanted <= there.get(name, set())}
+    parts = ["### The judges: long runs of NUTS", judges()]
+    parts += ["### `fit` with defaults against the best Gaussian that anything found"]
+    parts += [summary(whole)]
+    parts += [table(name, some) for name, some in whole.items()]
+    return "\n\n".join(parts)
+
+
+if __name__ == "__main__":
+    if sys.argv[1:] != ["--page"]:
+        run(sys.argv[1:] or list(PROBLEMS))
+    print(page())
