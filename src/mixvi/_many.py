@@ -74,7 +74,8 @@ def fit_many(
     - `hyper`: likewise, with `hyper_batched=True`; every problem learns its own.
     - `strategy`: "vmap" runs a batch at once, "map" one problem after the other in compiled loops
       on all cores, "loop" one call of `fit` after the other. "auto": "vmap" on an accelerator,
-      "map" on a CPU.
+      "map" on a CPU. Whatever needs Stein steps ("full", "auto" where Laplace is not enough, a poor
+      or missing mode) is solved problem by problem.
     - `progress`: a line on stderr with the time left; by default when that is a terminal.
 
     **Returns:** `Posteriors`. A problem that fails says so in its own `status` and spoils no other.

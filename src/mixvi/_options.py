@@ -70,10 +70,6 @@ class Options:
         names = ("optimiser", "tol", "max_steps", "memory")
         return {name: getattr(self, name) for name in names}
 
-    @property
-    def stein(self) -> dict[str, Any]:
-        return {"memory": self.memory}
-
     def within_reach(self, dim: int) -> "Options":
         """Climbing ends at "eig" where more draws than dimensions do not fit into memory."""
         if self.climbs and self.draws is None and 8 * 4 * dim**2 > self.memory // 4:

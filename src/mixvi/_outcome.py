@@ -166,6 +166,12 @@ def _hyper(
 def _error(case: Case, found: Laplace, search: AdaptedNumbers | None) -> MixviError:
     target, start, options, numbers = case.target, case.start, case.options, case.numbers
     structure = target.structure
+    if search is not None and search.code is Code.RAN_OFF and numbers.code is Code.OK:
+        return NoModeError(
+            "the bound has no maximum: Stein steps widened the Gaussian without end, so the "
+            "posterior is improper or has no variance. Give every parameter a proper prior, or use "
+            'anchor="mode" with family="eig".'
+        )
     if search is not None and numbers.code is Code.OK:
         whose = (
             'at draws of the Laplace Gaussian, whose width the family "mu" cannot change'

@@ -142,7 +142,8 @@ def _checked_rung(case: Case, rung: Family, fixed: Rule, warm: Posterior | None)
     if gain < GAIN or not isinstance(case.options.family, FullRank):
         choice = f"Only {what}: more would gain about {gain:.1g} nat."
         return dataclasses.replace(fitted, shown=shown, choice=choice)
-    whole = _whole_from(case, adapted, rule)
+    stein = case.options.by_stein
+    whole = _whole_from(case, adapted, rule) if stein else _whole(case, rule, poor=False)
     return dataclasses.replace(whole, choice=f"The whole covariance changes, {gain:.2g} nat.")
 
 
@@ -150,6 +151,8 @@ def _checked_rung(case: Case, rung: Family, fixed: Rule, warm: Posterior | None)
 
 
 def _whole(case: Case, fixed: Rule, poor: bool, warm: Posterior | None = None) -> Fitted:
+    if case.numbers.code is Code.OK and not case.options.by_stein:
+        return _around(case, FullRank(), fixed, warm)
     if case.target.theta.size:
         return _whole_with_hyper(case, fixed)
     return _polished(case, *_rough(case, fixed, poor, warm))
