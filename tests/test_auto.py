@@ -69,6 +69,12 @@ def test_no_family_beats_auto(n):
     assert any(word in auto.status for word in ("Only means", "whole covariance"))
 
 
+def test_auto_keeps_to_the_optimiser_it_is_given():
+    post = mixvi.fit(logistic, np.zeros(8), data=logistic_data(40), optimiser="bfgs")
+    assert post.family == "full"
+    assert post.stats["optimiser"] == "bfgs"
+
+
 def test_one_dimension_only_needs_its_width():
     post = mixvi.fit(lambda w: 3 * w - jnp.exp(w), 0.0)
     assert post.family in ("mu", "eig", "full")
@@ -100,6 +106,7 @@ def test_a_saved_posterior_without_a_mode(tmp_path):
     np.testing.assert_array_equal(loaded.flat_mean_se, post.flat_mean_se)
     assert set(loaded.mean_se) == {"mu", "log_tau", "theta"}
     assert "Do not trust" in loaded.summary()
+    assert "curvature" not in loaded.summary()  # there is no mode whose curvature it would be
 
 
 def test_an_average_anchor_gives_what_the_whole_covariance_gives():

@@ -4,8 +4,6 @@ import dataclasses
 import functools
 import math
 import os
-import sys
-import time
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any
@@ -31,6 +29,7 @@ from ._options import Options, checked, one_of
 from ._outcome import Case, Fitted, Outcome, Rule, failure, finish
 from ._posterior import Judged
 from ._posteriors import Posteriors
+from ._progress import Progress
 from ._restarts import solve
 from ._solve import GAIN, MOST_DOUBLINGS, is_poor, laplace_is_enough
 from ._target import Target, cast_leaves, flatten, precision_scope, prepare
@@ -111,7 +110,7 @@ def fit_many(
     fixed = options.rule_for(_problem(target, 0))
     if strategy == "auto":
         strategy = "map" if jax.default_backend() == "cpu" else "vmap"
-    with relayed(log_density), _Progress(len(starts), progress) as report:
+    with relayed(log_density), Progress(len(starts), progress) as report:
         if strategy == "loop":
             outcomes = []
             for i, start in enumerate(starts):
@@ -486,28 +485,3 @@ def _look_around_block(
             seen, modes, judged, numbers, np.asarray(mean), np.asarray(root), strict=True
         )
     ]
-
-
-class _Progress:
-    """A line that says how far and how long still, after the first second."""
-
-    def __init__(self, total: int, show: bool | None):
-        self.total, self.done, self.began = total, 0, time.monotonic()
-        self.show = sys.stderr.isatty() if show is None else show
-        self.written = False
-
-    def __enter__(self) -> "_Progress":
-        return self
-
-    def __call__(self, more: int) -> None:
-        self.done += more
-        spent = time.monotonic() - self.began
-        if self.show and spent > 1:
-            left = spent * (self.total - self.done) / self.done
-            text = f"\rfit_many: {self.done}/{self.total} problems, {left:.0f} s left   "
-            print(text, end="", file=sys.stderr, flush=True)
-            self.written = True
-
-    def __exit__(self, *_: object) -> None:
-        if self.written:
-            print(file=sys.stderr)

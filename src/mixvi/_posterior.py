@@ -366,11 +366,12 @@ def _summary(post: Posterior, most: int) -> str:
         structure, values = flatten(post.hyper, np.dtype(np.float64), "hyper")
         pairs = zip(structure.names, values, strict=True)
         facts += [("hyper", listed([f"{name} {value:.4g}" for name, value in pairs]))]
-    c = post.curvature
-    repaired = f", {c.n_repaired} eigenvalues repaired" if c.n_repaired else ""
-    facts += [
-        ("curvature", f"condition {c.condition:.2g}, smallest eigenvalue {c.min_eig:.2g}{repaired}")
-    ]
+    # Where there is no mode the Hessian is that of a point on the way to infinity.
+    c = post.curvature if np.isfinite(post.mode).all() else None
+    if c is not None:
+        repaired = f", {c.n_repaired} eigenvalues repaired" if c.n_repaired else ""
+        shape = f"condition {c.condition:.2g}, smallest eigenvalue {c.min_eig:.2g}{repaired}"
+        facts += [("curvature", shape)]
     lines += [f"{name:<13} {text}" for name, text in facts]
     names, (means, sds) = post._shown.names, post._moments
     shown = list(range(len(names))) if len(names) <= most else list(range(most - 1))
