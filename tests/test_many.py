@@ -116,9 +116,9 @@ def test_new_data_compile_nothing():
 
 
 def test_progress_is_a_line_on_stderr(capsys):
-    from mixvi._many import _Progress
+    from mixvi._progress import Progress
 
-    with _Progress(10, True) as report:
+    with Progress(10, True) as report:
         report.began -= 5
         report(4)
         report(6)
