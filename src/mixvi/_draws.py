@@ -71,13 +71,17 @@ class Draws(abc.ABC):
     def doubled(self) -> "Draws":
         return type(self)(2 * self.n)
 
-    def make(self, key: Any, dim: int, stream: int = FIXED) -> np.ndarray:
-        return _cached(self, key_words(key), dim, stream)
+    def make(self, key: Any, dim: int, stream: int = FIXED, dtype: Any = np.float64) -> np.ndarray:
+        """The same array for equal arguments."""
+        return _cached(self, key_words(key), dim, stream, np.dtype(dtype))
 
 
-@functools.lru_cache(maxsize=4)
-def _cached(draws: Draws, words: tuple[int, ...], dim: int, stream: int) -> np.ndarray:
+@functools.lru_cache(maxsize=6)
+def _cached(
+    draws: Draws, words: tuple[int, ...], dim: int, stream: int, dtype: np.dtype
+) -> np.ndarray:
     points = draws.points(np.random.default_rng([*words, stream]), dim)
+    points = points.astype(dtype, copy=False)
     points.setflags(write=False)
     return points
 
@@ -179,6 +183,7 @@ class Quadrature:
     def doubled(self) -> "Quadrature":
         return Quadrature(2 * self.n)
 
+    @functools.lru_cache(maxsize=8)  # noqa: B019
     def make(self, dtype: np.dtype) -> Nodes:
         # Beyond 7.5 standard deviations lies 6e-14 of the mass.
         z = np.linspace(-7.5, 7.5, self.n)

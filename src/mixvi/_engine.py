@@ -4,16 +4,13 @@ Pure functions of arrays, so that one problem or a batch of them runs the same c
 """
 
 import dataclasses
-import functools
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import equinox as eqx
-import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Bool, Float, Int, PyTree
+from jaxtyping import Array, Bool, Float, Int
 
 from . import _families
 from ._draws import Nodes
@@ -21,10 +18,11 @@ from ._elbo import Bound, Expectation, Tilt, expectation, log_densities, nodes_e
 from ._errors import Code
 from ._evidence import Tuned, tuned_laplace
 from ._families import Family, Matrix
+from ._flow import Core
 from ._laplace import Laplace, Root, eigen_root
 from ._look import Inspection, best_width, inspect, rough_start
 from ._optimise import Minimum, bfgs, lbfgs, scaled_conjugate_gradients
-from ._stein import Past, stein, stein_tuned
+from ._stein import Past, stein
 from ._target import Target
 
 Steps = int | Int[Array, ""]
@@ -32,7 +30,6 @@ Points = Float[Array, "draws dim"] | Nodes
 OPTIMISERS = ("auto", "bfgs", "lbfgs", "scg", "stein")
 # A dense inverse Hessian of more numbers than this squared is not worth its memory.
 MOST_DENSE = 2000
-MOST_COMPILED = 120
 
 
 class Adapted(eqx.Module):
@@ -125,9 +122,9 @@ def resume(
     target: Target,
     start: Laplace,
     tilt: Tilt,
+    params: Float[Array, " free"],
     points: Points,
     family: Family,
-    params: Float[Array, " free"],
     optimiser: str,
     tol: float,
     max_steps: Steps,
@@ -159,10 +156,10 @@ def warm_start(
     target: Target,
     start: Laplace,
     tuned: Tuned,
-    points: Points,
-    family: Family,
     mean: Float[Array, " dim"],
     root: Matrix,
+    points: Points,
+    family: Family,
     memory: int,
 ) -> tuple[Tilt, Float[Array, " free"], Bool[Array, ""]]:
     """The parameters nearest to an earlier Gaussian, and whether they are a better start than the
@@ -269,8 +266,8 @@ def full_rank(
     root: Float[Array, "dim dim"],
     tilt: Tilt,
     tau: Float[Array, " tau"],
-    points: Points,
     past: Past,
+    points: Points,
     tol: float | Float[Array, ""],
     max_steps: Steps,
     paired: bool,
@@ -278,22 +275,16 @@ def full_rank(
 ) -> Adapted:
     """The best Gaussian of all, from the one given; with hyperparameters from `tau`."""
     over = expectation(target, points, memory, paired)
-    if tau.size:
-        found = stein_tuned(target, tilt, (mean, root, tau), over, tol, max_steps, memory)
-        steps, tau, n_passes, code = found.steps, found.tau, found.n_passes, found.code
-        gradient = found.theta_gradient
-    else:
-        steps = stein(target, mean, root, over, tol, max_steps, memory, past)
-        n_passes, code, gradient = steps.n_passes, steps.code, jnp.zeros_like(tilt.theta)
-    none = jnp.zeros_like(n_passes)
-    numbers = (steps.look.elbo, steps.look.error(), n_passes, none, none, code)
+    steps = stein(target, tilt, (mean, root, tau), over, tol, max_steps, past)
+    none = jnp.zeros_like(steps.n_passes)
+    numbers = (steps.look.elbo, steps.error, steps.n_passes, none, none, steps.code)
     return Adapted(
-        params=tau,
+        params=steps.tau,
         mean=steps.mean,
         root=steps.root,
         tilt=tilt,
-        theta=tilt.at(tau),
-        theta_gradient=gradient,
+        theta=tilt.at(steps.tau),
+        theta_gradient=steps.look.slope if tau.size else jnp.zeros_like(tilt.theta),
         numbers=jnp.stack([jnp.asarray(number, mean.dtype) for number in numbers]),
         past=steps.past,
     )
@@ -308,6 +299,14 @@ def inspection(
     memory: int,
 ) -> Inspection:
     return inspect(target, mean, root, expectation(target, points, memory, paired))
+
+
+def inspection_of_laplace(
+    target: Target, start: Laplace, points: Points, paired: bool, memory: int
+) -> Inspection:
+    """Widths are then those along the axes that "eig" scales."""
+    root = eigen_root(start.root).matrix
+    return inspection(target, start.mode, root, points, paired, memory)
 
 
 def start_without_mode(
@@ -326,170 +325,42 @@ def start_from_mode(
 
 
 def anchored(
+    target: Target,
     mean: Float[Array, " dim"],
     root: Float[Array, "dim dim"],
     elbo: Float[Array, ""],
     start: Laplace,
 ) -> Laplace:
     """The Gaussian in the place of Laplace's, for a family to adapt: its bound is its evidence."""
+    del target
     log_det = jnp.linalg.slogdet(root)[1]
     density = elbo - 0.5 * mean.size * jnp.log(2 * jnp.pi) - log_det
     return dataclasses.replace(start, mode=mean, root=Root(root, log_det), log_density=density)
 
 
-# --- compiled: one problem --------------------------------------------------------------------
-
-# Limits of steps are not among the static arguments: other limits do not compile anew.
-MODE_SEARCH = ("on_indefinite", "memory", "tune")
-BOUND_SEARCH = ("optimiser", "tol", "memory")
-STEIN = ("paired", "memory")
+# --- compiled: what flows ask for -------------------------------------------------------------
 
 
-def _laplace_and_numbers(
+def laplace_and_numbers(
     target: Target, start: Float[Array, " dim"], **options: Any
 ) -> tuple[Laplace, Tuned, Float[Array, " 6"]]:
     found, tuned = tuned_laplace(target, start, **options)
     return found, tuned, found.numbers()
 
 
-laplace_one = jax.jit(_laplace_and_numbers, static_argnames=MODE_SEARCH)
-climb_one = jax.jit(climb, static_argnames=BOUND_SEARCH)
-resume_one = jax.jit(resume, static_argnames=BOUND_SEARCH)
-warm_one = jax.jit(warm_start, static_argnames="memory")
-log_densities_one = jax.jit(log_densities, static_argnames="memory")
-nodes_error_one = jax.jit(nodes_error)
-full_rank_one = jax.jit(full_rank, static_argnames=STEIN)
-inspect_one = jax.jit(inspection, static_argnames=STEIN)
-start_without_mode_one = jax.jit(start_without_mode, static_argnames=STEIN)
-start_from_mode_one = jax.jit(start_from_mode, static_argnames=STEIN)
-anchored_one = jax.jit(anchored)
-eigen_root_one = jax.jit(eigen_root)
+# Limits of steps are not among the static arguments: other limits do not compile anew.
+BOUND_SEARCH = ("optimiser", "tol", "memory")
+STEIN = ("paired", "memory")
 
-
-def forget_if_many() -> None:
-    """Every executable holds some 200 memory maps, of which a process has 65,530: one that fits
-    problems of very many shapes would end in a crash of the compiler."""
-    if sum(getattr(one, "_cache_size", int)() for one in COMPILED) > MOST_COMPILED:
-        for one in COMPILED:
-            one.clear_cache()
-
-
-# --- compiled: a batch of problems, whose data and hyperparameters have a leading axis --------
-#
-# `how` is "vmap", everything at once, for an accelerator; or "map", one after the other in one
-# compiled loop, which a CPU does faster and with less memory.
-
-
-@functools.partial(jax.jit, static_argnames=(*MODE_SEARCH, "how"))
-def laplace_batch(
-    target: Target, starts: Float[Array, "batch dim"], how: str, **options: Any
-) -> tuple[Laplace, Tuned, Float[Array, "batch 6"]]:
-    # Under vmap both sides of every branch run, so rescue operations are left to a second try.
-    patient = how == "map"
-    return _batched(
-        target, how, lambda its, start: _laplace_and_numbers(its, start, patient=patient, **options)
-    )(starts)
-
-
-@functools.partial(jax.jit, static_argnames=(*BOUND_SEARCH, "how"))
-def climb_batch(
-    target: Target,
-    start: Laplace,
-    tuned: Tuned,
-    points: Points,
-    family: Family,
-    how: str,
-    **options: Any,
-) -> Adapted:
-    return _batched(
-        target,
-        how,
-        lambda its, mine, its_hyper: climb(its, mine, its_hyper, points, family, **options),
-    )(start, tuned)
-
-
-@functools.partial(jax.jit, static_argnames=(*BOUND_SEARCH, "how"))
-def resume_batch(
-    target: Target,
-    start: Laplace,
-    points: Points,
-    family: Family,
-    adapted: Adapted,
-    active: Bool[Array, " batch"],
-    how: str,
-    **options: Any,
-) -> Adapted:
-    """Goes on with the `active` problems; the others stay as they are."""
-
-    def one(its: Target, found: Laplace, old: Adapted, go_on: Array) -> Adapted:
-        return lax.cond(
-            go_on,
-            lambda: resume(its, found, old.tilt, points, family, old.params, **options),
-            lambda: old,
-        )
-
-    return _batched(target, how, one)(start, adapted, active)
-
-
-@functools.partial(jax.jit, static_argnames=("memory", "how"))
-def log_densities_batch(
-    target: Target,
-    mean: Float[Array, "batch dim"],
-    root: Float[Array, "batch ..."],
-    z: Float[Array, "draws dim"] | Float[Array, "batch draws dim"],
-    memory: int,
-    how: str,
-) -> Float[Array, "batch draws"]:
-    """At the same draws for all problems, or at draws for each."""
-
-    def one(its: Target, m: Array, r: Array, *its_z: Array) -> Array:
-        return log_densities(its, m, r, its_z[0] if its_z else z, memory)
-
-    each = (z,) if z.ndim == 3 else ()
-    return _batched(target, how, one)(mean, root, *each)
-
-
-@functools.partial(jax.jit, static_argnames="how")
-def nodes_error_batch(
-    target: Target,
-    mean: Float[Array, "batch dim"],
-    root: Float[Array, "batch ..."],
-    coarse: Nodes,
-    fine: Nodes,
-    how: str,
-) -> Float[Array, " batch"]:
-    one = functools.partial(nodes_error, coarse=coarse, fine=fine)
-    return _batched(target, how, one)(mean, root)
-
-
-def _batched(target: Target, how: str, function: Callable) -> Callable:
-    """`function(target_i, *arguments_i)` for every problem i."""
-
-    def one(data: PyTree, theta: Array, *arguments: Any) -> Any:
-        return function(dataclasses.replace(target, data=data, theta=theta), *arguments)
-
-    if how == "vmap":
-        return lambda *arguments: jax.vmap(one)(target.data, target.theta, *arguments)
-    return lambda *arguments: lax.map(
-        lambda each: one(*each), (target.data, target.theta, *arguments)
-    )
-
-
-COMPILED: tuple[Any, ...] = (
-    laplace_one,
-    climb_one,
-    resume_one,
-    warm_one,
-    log_densities_one,
-    nodes_error_one,
-    full_rank_one,
-    inspect_one,
-    start_without_mode_one,
-    start_from_mode_one,
-    anchored_one,
-    laplace_batch,
-    climb_batch,
-    resume_batch,
-    log_densities_batch,
-    nodes_error_batch,
-)
+LAPLACE = Core(laplace_and_numbers, "on_indefinite", "memory", "tune", "patient")
+CLIMB = Core(climb, *BOUND_SEARCH)
+RESUME = Core(resume, *BOUND_SEARCH)
+WARM_START = Core(warm_start, "memory")
+LOG_DENSITIES = Core(log_densities, "memory")
+NODES_ERROR = Core(nodes_error)
+FULL_RANK = Core(full_rank, *STEIN)
+INSPECT = Core(inspection, *STEIN)
+INSPECT_LAPLACE = Core(inspection_of_laplace, *STEIN)
+START_WITHOUT_MODE = Core(start_without_mode, *STEIN)
+START_FROM_MODE = Core(start_from_mode, *STEIN)
+ANCHORED = Core(anchored)

@@ -4,8 +4,8 @@ The arrays come from compiled code for one problem or a batch; what is made of t
 """
 
 import dataclasses
+import functools
 import math
-from collections.abc import Callable
 from typing import Any, NamedTuple
 
 import jax
@@ -14,7 +14,7 @@ from jaxtyping import Float
 from scipy import stats
 
 from ._diagnostics import UNKNOWN, Elsewhere, OtherMode, diagnose, moments, psis, wider_by
-from ._draws import FRESH, PROBES, WIDER, Draws, Quadrature, generator
+from ._draws import FRESH, IID, PROBES, WIDER, Draws, key_words
 from ._families import EigenScale, Family, FullRank, MeanOnly
 from ._laplace import LaplaceNumbers
 from ._look import Inspection
@@ -72,16 +72,21 @@ class Shown(NamedTuple):
         mean_se = np.asarray(fields.pop("mean_se"))
         return cls(**{name: float(value) for name, value in fields.items()}, mean_se=mean_se)
 
-    def gain(self, tol: float) -> float:
-        """By mean and whole root. What draws cost looks like a gain to be had; as much as `tol` is
-        put down to that, no more, since in few dimensions Sobol points cost less than is told."""
-        return max(0.0, self.gain_mean + self.gain_root - min(self.draw_loss, tol))
+    def gain(self, noise: float = 0.0) -> float:
+        """By mean and whole root."""
+        return max(0.0, self.gain_mean + self.gain_root - noise)
+
+    def noise(self, tol: float, may_grow: bool) -> float:
+        """What draws cost looks like a gain to be had. As much as `tol` is put down to that, no
+        more, since in few dimensions Sobol points cost less than is told. On draws that stay as
+        they are a whole root loses as much again on fresh ones."""
+        return min(self.draw_loss, tol) if may_grow else 2 * self.draw_loss
 
 
-def cheapest(shown: Shown, tol: float) -> Family | None:
+def cheapest(shown: Shown, tol: float, may_grow: bool) -> Family | None:
     """The poorest family that leaves less than `tol` nats to gain; None for Laplace itself."""
-    noise = min(shown.draw_loss, tol)
-    if shown.gain(tol) < tol:
+    noise = shown.noise(tol, may_grow)
+    if shown.gain(noise) < tol:
         return None
     if shown.gain_root - noise < tol:
         return MeanOnly()
@@ -101,8 +106,7 @@ def enough_draws(draws: Draws, loss: float, tol: float, most: int) -> Draws:
 
 
 def fresh_draws(options: Options, dim: int) -> Float[np.ndarray, "n dim"]:
-    z = generator(options.key, FRESH).standard_normal((options.n_fresh, dim))
-    return z.astype(options.dtype, copy=False)
+    return IID(options.n_fresh).make(options.key, dim, FRESH, options.dtype)
 
 
 def judged(
@@ -119,8 +123,13 @@ def judged(
 
 def wider_draws(options: Options, dim: int) -> Float[np.ndarray, "n dim"]:
     """From a wider Gaussian, for posteriors that are not quite Gaussian."""
-    z = generator(options.key, WIDER).standard_normal((options.n_fresh, dim))
-    return (wider_by(dim) * z).astype(options.dtype, copy=False)
+    return _wider(key_words(options.key), options.n_fresh, dim, options.dtype)
+
+
+@functools.lru_cache(maxsize=2)
+def _wider(words: tuple[int, ...], n: int, dim: int, dtype: np.dtype) -> np.ndarray:
+    z = np.random.default_rng([*words, WIDER]).standard_normal((n, dim))
+    return (wider_by(dim) * z).astype(dtype, copy=False)
 
 
 def with_wider(
@@ -142,15 +151,6 @@ def wants_more_draws(elbo_fixed: float, n_fixed: int, seen: Judged) -> bool:
     elbo = seen.diagnosis.elbo
     noise = elbo.se * math.sqrt(1 + len(seen.log_p) / n_fixed)
     return math.isfinite(elbo.value) and abs(elbo_fixed - elbo.value) > max(GAP, 2 * noise)
-
-
-def enough_nodes(rule: Quadrature, error: Callable[[Quadrature], float]) -> Quadrature | None:
-    """The next rule that is exact enough, or None."""
-    while rule.n < MOST_NODES:
-        rule = rule.doubled()
-        if error(rule) <= NODES_TOL:
-            return rule
-    return None
 
 
 def nodes_note(error: float) -> str:
@@ -175,9 +175,14 @@ def probes(options: Options, dim: int) -> Float[np.ndarray, "probes dim"] | None
     would find nothing."""
     if dim > MOST_PROBED:
         return None
-    rng = generator(options.key, PROBES)
+    return _stretched(key_words(options.key), dim, options.dtype)
+
+
+@functools.lru_cache(maxsize=2)
+def _stretched(words: tuple[int, ...], dim: int, dtype: np.dtype) -> np.ndarray:
+    rng = np.random.default_rng([*words, PROBES])
     stretch = rng.choice(STRETCHES, (N_PROBES, 1))
-    return (stretch * rng.standard_normal((N_PROBES, dim))).astype(options.dtype)
+    return (stretch * rng.standard_normal((N_PROBES, dim))).astype(dtype)
 
 
 def surprising(

@@ -5,7 +5,9 @@ With `w = mu + L z`, `h = L^T grad log p~(w)` and the bound's own expectation E,
     pull = E h,        bend = -sym E h z^T        (Stein's identity: bend = -L^T E[Hessian] L)
 
 are the bound's gradient in the mean and, as `I - bend`, in the log of a symmetric factor of the
-root. Both vanish at the best Gaussian.
+root. Both vanish at the best Gaussian; where hyperparameters are learnt, so does
+
+    slope = E d log p~ / d theta
 """
 
 import math
@@ -32,16 +34,12 @@ class Look(eqx.Module):
     elbo: Float[Array, ""]
     pull: Float[Array, " dim"]
     bend: Float[Array, "dim dim"]
+    slope: Float[Array, " hyper"]  # empty where hyperparameters stay
 
     @property
     def finite(self) -> Bool[Array, ""]:
-        shown = (self.elbo, self.pull, self.bend)
+        shown = (self.elbo, self.pull, self.bend, self.slope)
         return jnp.stack([jnp.isfinite(part).all() for part in shown]).all()
-
-    def error(self) -> Float[Array, ""]:
-        """The largest gradient, in posterior standard deviations."""
-        away = jnp.eye(self.pull.size, dtype=self.bend.dtype) - self.bend
-        return jnp.maximum(jnp.abs(self.pull).max(), jnp.abs(away).max())
 
 
 class Inspection(eqx.Module):
@@ -62,11 +60,16 @@ class Inspection(eqx.Module):
 
 
 def look(
-    target: Target, mean: Float[Array, " dim"], root: Float[Array, "dim dim"], over: Expectation
+    target: Target,
+    mean: Float[Array, " dim"],
+    root: Float[Array, "dim dim"],
+    over: Expectation,
+    learns: bool = False,
 ) -> Look:
+    """`learns`: whether hyperparameters are to be learnt."""
     if isinstance(over, OverNodes):
-        return _look_by_nodes(target, mean, root, over)
-    return _shown(root, over, *_gradients(target, mean, root, over))
+        return _look_by_nodes(target, mean, root, over, learns)
+    return _look_by_draws(target, mean, root, over, learns)
 
 
 def inspect(
@@ -78,7 +81,10 @@ def inspect(
         seen = _look_by_nodes(target, mean, root, over)
     else:
         values, h = _gradients(target, mean, root, over)
-        seen = _shown(root, over, values, h)
+        z, weights = over.z.reshape(h.shape), over.weights.reshape(-1)
+        h_z = (h * weights[:, None]).T @ z
+        elbo, bend = weights @ values + _entropy(root), -0.5 * (h_z + h_z.T)
+        seen = Look(elbo, weights @ h, bend, jnp.zeros(0, mean.dtype))
         draw_loss, mean_se = _noise(root, over, h, seen)
     b, vectors = jnp.linalg.eigh(seen.bend)
     along = vectors.T @ seen.pull
@@ -98,15 +104,42 @@ def _entropy(root: Float[Array, "dim dim"]) -> Float[Array, ""]:
     return jnp.linalg.slogdet(root)[1] + 0.5 * root.shape[0] * (1 + math.log(2 * math.pi))
 
 
-def _look_by_nodes(target: Target, mean: Array, root: Array, over: OverNodes) -> Look:
-    def expected(shift: Array, change: Array) -> Array:
+def _look_by_nodes(
+    target: Target, mean: Array, root: Array, over: OverNodes, learns: bool = False
+) -> Look:
+    def expected(shift: Array, change: Array, theta: Array) -> Array:
         return target.callable.expected(
-            mean + root @ shift, root @ change, over.z, over.weights, *target.extra
+            mean + root @ shift, root @ change, over.z, over.weights, *target.at(theta).extra
         )
 
-    eye = jnp.eye(mean.size, dtype=mean.dtype)
-    value, (pull, h_z) = jax.value_and_grad(expected, (0, 1))(jnp.zeros_like(mean), eye)
-    return Look(value + _entropy(root), pull, -0.5 * (h_z + h_z.T))
+    here = (jnp.zeros_like(mean), jnp.eye(mean.size, dtype=mean.dtype), target.theta)
+    of = (0, 1, 2) if learns else (0, 1)
+    value, (pull, h_z, *rest) = jax.value_and_grad(expected, of)(*here)
+    slope = rest[0] if learns else jnp.zeros(0, mean.dtype)
+    return Look(value + _entropy(root), pull, -0.5 * (h_z + h_z.T), slope)
+
+
+def _look_by_draws(target: Target, mean: Array, root: Array, over: OverDraws, learns: bool) -> Look:
+    def chunk(part: tuple[Array, Array]) -> tuple[Array, Array, Array, Array]:
+        z, weights = part
+        points = mean + z @ root.T
+        if learns:
+            # Backwards from the sum: a gradient in theta for each draw would cost a basis for each.
+            function = lambda w, theta: each(target.at(theta), w)  # noqa: E731
+            values, back = jax.vjp(function, points, target.theta)
+            gradients, slope = back(weights)
+        else:
+            values, gradients = each(jax.value_and_grad(target), points)
+            gradients, slope = weights[:, None] * gradients, jnp.zeros(0, mean.dtype)
+        h = gradients @ root
+        return weights @ values, h.sum(0), h.T @ z, slope
+
+    if over.z.shape[0] == 1:
+        value, pull, h_z, slope = chunk((over.z[0], over.weights[0]))
+    else:
+        sums = lax.map(chunk, (over.z, over.weights))
+        value, pull, h_z, slope = jax.tree.map(lambda part: part.sum(0), sums)
+    return Look(value + _entropy(root), pull, -0.5 * (h_z + h_z.T), slope)
 
 
 def _gradients(
@@ -118,15 +151,8 @@ def _gradients(
         values, gradients = each(jax.value_and_grad(target), mean + z @ root.T)
         return values, gradients @ root
 
-    parts = [chunk(over.z[0])] if over.z.shape[0] == 1 else [lax.map(chunk, over.z)]
-    values, h = parts[0]
+    values, h = chunk(over.z[0]) if over.z.shape[0] == 1 else lax.map(chunk, over.z)
     return values.reshape(-1), h.reshape(-1, mean.size)
-
-
-def _shown(root: Array, over: OverDraws, values: Array, h: Array) -> Look:
-    z, weights = over.z.reshape(h.shape), over.weights.reshape(-1)
-    h_z = (h * weights[:, None]).T @ z
-    return Look(weights @ values + _entropy(root), weights @ h, -0.5 * (h_z + h_z.T))
 
 
 def _noise(

@@ -38,6 +38,8 @@ class Options:
     memory: int
     dtype: np.dtype
     hyper_steps: int
+    # Where many problems run at once, rescue operations wait for a second try.
+    hasty: bool = False
 
     @property
     def family_name(self) -> str:
@@ -105,10 +107,10 @@ class Options:
         return draws
 
     def points(self, rule: Draws | Quadrature, dim: int) -> Any:
-        """The draws or nodes themselves."""
+        """The draws or nodes themselves: the same object for all problems."""
         if isinstance(rule, Quadrature):
             return rule.make(self.dtype)
-        return rule.make(self.key, dim, FIXED).astype(self.dtype, copy=False)
+        return rule.make(self.key, dim, FIXED, self.dtype)
 
 
 def checked(

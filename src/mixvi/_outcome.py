@@ -55,9 +55,8 @@ class Case:
         nothing = jnp.zeros((theta.size, 0), theta.dtype)
         return Tilt(theta, nothing, jnp.zeros((self.dim, 0), theta.dtype))
 
-    @property
-    def no_past(self) -> Past:
-        return Past.of(self.dim, self.options.dtype, self.options.memory)
+    def no_past(self, n_tau: int) -> Past:
+        return Past.of(self.dim, n_tau, self.options.dtype, self.options.memory)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -221,7 +220,7 @@ def _stats(case: Case, fitted: Fitted, search: AdaptedNumbers | None) -> dict[st
     key = options.key if isinstance(options.key, int) else str(options.key)
     stats = {"mode_steps": case.numbers.n_steps, "key": key, "dtype": options.dtype.name}
     if fitted.shown is not None:
-        left = fitted.shown.gain(0.0)
+        left = fitted.shown.gain()
         stats |= {"draw_loss": fitted.shown.draw_loss, "gain_left": left}
     if search is None or fixed is None:
         return stats

@@ -4,14 +4,14 @@ import dataclasses
 
 import numpy as np
 
-from . import _engine, _solve
 from ._draws import RESTARTS, generator
 from ._errors import Code
+from ._flow import alone, forget_if_many
 from ._judge import Mode, distinct
-from ._laplace import LaplaceNumbers
 from ._options import Options
 from ._outcome import Outcome, Rule
 from ._posterior import Posterior
+from ._solve import mode_of, solved
 from ._target import Target, precision_scope
 
 # Starts lie so many units around `init` (one, or its own size where that is larger).
@@ -26,13 +26,26 @@ def solve(
     fixed: Rule | None,
     warm: Posterior | None = None,
 ) -> Outcome:
-    """`_solve.solve` from `start`, or from the best of several starts."""
+    """One problem, from start to verdict, at once."""
+    forget_if_many()
+    with precision_scope(options.dtype):
+        return alone(flow(target, start, options, fixed, warm))
+
+
+async def flow(
+    target: Target,
+    start: np.ndarray,
+    options: Options,
+    fixed: Rule | None,
+    warm: Posterior | None = None,
+) -> Outcome:
+    """`solved` from `start`, or from the best of several starts."""
+    first = await solved(target, start, options, fixed, warm)
     if not options.n_restarts:
-        return _solve.solve(target, start, options, fixed, warm)
-    first = _solve.solve(target, start, options, fixed, warm)
-    modes = _modes(target, start, options)
+        return first
+    modes = await _modes(target, start, options)
     outcomes = [first] + [
-        _solve.solve(target, mode.place, options, fixed) for mode in modes[:MOST_FITS]
+        await solved(target, mode.place, options, fixed) for mode in modes[:MOST_FITS]
     ]
     post, error = max(outcomes, key=_bound)
     if error is not None or not modes:
@@ -58,7 +71,7 @@ def _bound(outcome: Outcome) -> float:
     return bound if np.isfinite(bound) else -np.inf
 
 
-def _modes(target: Target, start: np.ndarray, options: Options) -> list[Mode]:
+async def _modes(target: Target, start: np.ndarray, options: Options) -> list[Mode]:
     """The distinct modes that Newton's method finds from a spread of starts, the one with most
     evidence first."""
     rng = generator(options.key, RESTARTS)
@@ -68,13 +81,11 @@ def _modes(target: Target, start: np.ndarray, options: Options) -> list[Mode]:
         away = SPREADS[k % len(SPREADS)] * unit * rng.standard_normal(len(start))
         starts.append((start + away).astype(options.dtype))
     found = []
-    with precision_scope(options.dtype):
-        for one in starts:
-            mode, _, numbers = _engine.laplace_one(target, one, **options.mode_search)
-            numbers = LaplaceNumbers.fetched(numbers)
-            if numbers.code is Code.OK and np.isfinite(numbers.log_evidence):
-                place, root = np.asarray(mode.mode), np.asarray(mode.root.matrix)
-                found.append(Mode(place, root, numbers.log_evidence))
+    for one in starts:
+        mode, _, numbers = await mode_of(target, one, options)
+        if numbers.code is Code.OK and np.isfinite(numbers.log_evidence):
+            place, root = np.asarray(mode.mode), np.asarray(mode.root.matrix)
+            found.append(Mode(place, root, numbers.log_evidence))
     return distinct(sorted(found, key=lambda mode: -mode.log_evidence))
 
 

@@ -4,6 +4,8 @@
 `p = bend^-1 pull`, `E = -(1/2) log bend` is Newton's for a Gaussian target. Steps are cut to a
 trusted length, the bound never falls, and what past steps taught about the curvature (limited-
 memory BFGS, with that Newton step as its first guess) replaces the slow tail of plain Stein steps.
+Hyperparameters that are learnt take part in the same steps, in the coordinates of `Tilt`, in which
+the bound curves by about one.
 """
 
 import equinox as eqx
@@ -12,11 +14,10 @@ import jax.numpy as jnp
 from jax import lax
 from jaxtyping import Array, Float, Int
 
-from ._elbo import Expectation, OverNodes, Tilt
+from ._elbo import Expectation, Tilt
 from ._errors import Code
 from ._look import Look, look
-from ._memory import each
-from ._optimise import bfgs_carrying, resolution
+from ._optimise import resolution
 from ._target import Target
 
 RUNNING = -1
@@ -26,24 +27,33 @@ ACCEPT, POOR, GOOD = 0.01, 0.1, 0.5
 PAIRS_KEPT = 10
 # A root that has grown by this factor is on its way to infinity.
 RAN_OFF = 1e10
-# Hyperparameters live on a log scale or one like it.
 LONGEST_HYPER_STEP = 1.0
 
 
 class _Move(eqx.Module):
-    """A step of the mean (in standard deviations) and of the symmetric log root."""
+    """A step of the mean (in standard deviations), of the symmetric log root, and of the
+    hyperparameters."""
 
     mean: Float[Array, "*kept dim"]
     log_root: Float[Array, "*kept dim dim"]
+    tau: Float[Array, "*kept tau"]
+
+    @classmethod
+    def none(cls, dim: int, n_tau: int, dtype, *kept: int) -> "_Move":
+        shapes = ((*kept, dim), (*kept, dim, dim), (*kept, n_tau))
+        return cls(*(jnp.zeros(shape, dtype) for shape in shapes))
 
     def dot(self, other: "_Move") -> Float[Array, ""]:
-        return self.mean @ other.mean + (self.log_root * other.log_root).sum()
+        return (
+            self.mean @ other.mean + (self.log_root * other.log_root).sum() + self.tau @ other.tau
+        )
 
     def plus(self, factor: Array, other: "_Move") -> "_Move":
-        return _Move(self.mean + factor * other.mean, self.log_root + factor * other.log_root)
+        return jax.tree.map(lambda own, its: own + factor * its, self, other)
 
     def size(self) -> Float[Array, ""]:
-        return jnp.maximum(0.5 * jnp.abs(self.mean).max(), jnp.abs(self.log_root).max())
+        widths = jnp.maximum(0.5 * jnp.abs(self.mean).max(), jnp.abs(self.log_root).max())
+        return jnp.maximum(widths, jnp.abs(self.tau).max(initial=0.0))
 
 
 class Past(eqx.Module):
@@ -55,10 +65,10 @@ class Past(eqx.Module):
     inverse: Float[Array, " kept"]
 
     @classmethod
-    def of(cls, dim: int, dtype, memory: int) -> "Past":
+    def of(cls, dim: int, n_tau: int, dtype, memory: int) -> "Past":
         """Nothing yet."""
         kept = max(2, min(PAIRS_KEPT, memory // (64 * dim**2)))
-        many = _Move(jnp.zeros((kept, dim), dtype), jnp.zeros((kept, dim, dim), dtype))
+        many = _Move.none(dim, n_tau, dtype, kept)
         return cls(many, many, jnp.zeros(kept, dtype))
 
     def forget_if(self, lost: Array) -> "Past":
@@ -84,8 +94,10 @@ class Steps(eqx.Module):
 
     mean: Float[Array, " dim"]
     root: Float[Array, "dim dim"]
+    tau: Float[Array, " tau"]
     look: Look
     past: Past
+    error: Float[Array, ""]  # the largest gradient, in posterior standard deviations
     n_passes: Int[Array, ""]
     code: Int[Array, ""]
 
@@ -93,7 +105,9 @@ class Steps(eqx.Module):
 class _State(eqx.Module):
     mean: Float[Array, " dim"]
     root: Float[Array, "dim dim"]
+    tau: Float[Array, " tau"]
     look: Look
+    gradient: _Move
     move: _Move  # the next one to try
     past: Past
     reach: Float[Array, ""]
@@ -103,26 +117,26 @@ class _State(eqx.Module):
 
 def stein(
     target: Target,
-    mean: Float[Array, " dim"],
-    root: Float[Array, "dim dim"],
+    tilt: Tilt,
+    begin: tuple[Float[Array, " dim"], Float[Array, "dim dim"], Float[Array, " tau"]],
     over: Expectation,
     tol: float | Float[Array, ""],
     max_steps: int | Int[Array, ""],
-    memory: int,
-    past: Past | None = None,
+    past: Past,
 ) -> Steps:
-    """From `N(mean, root root^T)` to where `pull` and `I - bend`, and the step that they ask for,
-    are below `tol` in posterior standard deviations. `past`: of steps over other draws."""
+    """From `N(mean, root root^T)` at hyperparameters `tau` (empty where they stay) to where the
+    bound's gradient, and the step that it asks for, are below `tol` in posterior standard
+    deviations. `past`: of steps over other draws."""
+    mean, root, tau = begin
     dim, dtype = mean.size, mean.dtype
-    past = Past.of(dim, dtype, memory) if past is None else past
     widest = RAN_OFF * jnp.abs(root).max()
 
     def settled(state: _State) -> Array:
         smallest = resolution(state.look.elbo, tol)
-        return (state.look.error() <= smallest) & (state.move.size() <= smallest)
+        return (_largest(state.gradient) <= smallest) & (state.move.size() <= smallest)
 
     def body(state: _State) -> _State:
-        state = _advance(target, over, state)
+        state = _advance(target, tilt, over, state)
         code = jnp.where(settled(state), int(Code.OK), state.code)
         lost = (state.reach < SHORTEST_REACH) & (code == RUNNING)
         code = jnp.where(lost, int(Code.BOUND_STUCK), code)
@@ -132,21 +146,30 @@ def stein(
         return eqx.tree_at(lambda s: s.code, state, code)
 
     # The first round only looks, so that the target is compiled once.
-    nowhere = _Move(jnp.zeros_like(mean), jnp.zeros((dim, dim), dtype))
-    unseen = Look(jnp.array(-jnp.inf, dtype), nowhere.mean, jnp.eye(dim, dtype=dtype))
-    reach = jnp.array(FIRST_REACH, dtype)
-    first = _State(mean, root, unseen, nowhere, past, reach, jnp.array(0), jnp.array(RUNNING))
-    final = lax.while_loop(lambda s: (s.code == RUNNING) & (s.n_passes < max_steps), body, first)
-    code = jnp.where(final.code == RUNNING, int(Code.BOUND_OUT_OF_STEPS), final.code)
-    return Steps(final.mean, final.root, final.look, final.past, final.n_passes, code)
+    nowhere = _Move.none(dim, tau.size, dtype)
+    slope = jnp.zeros(target.theta.size if tau.size else 0, dtype)
+    unseen = Look(jnp.array(-jnp.inf, dtype), nowhere.mean, jnp.eye(dim, dtype=dtype), slope)
+    reach, none = jnp.array(FIRST_REACH, dtype), jnp.array(0)
+    first = _State(mean, root, tau, unseen, nowhere, nowhere, past, reach, none, jnp.array(RUNNING))
+    end = lax.while_loop(lambda s: (s.code == RUNNING) & (s.n_passes < max_steps), body, first)
+    code = jnp.where(end.code == RUNNING, int(Code.BOUND_OUT_OF_STEPS), end.code)
+    error = _largest(end.gradient)
+    return Steps(end.mean, end.root, end.tau, end.look, end.past, error, end.n_passes, code)
 
 
-def _advance(target: Target, over: Expectation, state: _State) -> _State:
+def _largest(gradient: _Move) -> Float[Array, ""]:
+    parts = jax.tree.leaves(gradient)
+    return jnp.stack([jnp.abs(part).max(initial=0.0) for part in parts]).max()
+
+
+def _advance(target: Target, tilt: Tilt, over: Expectation, state: _State) -> _State:
     """Tries the state's move; takes it where the bound rises as a quadratic would let it."""
-    move, factor, longest = _cut(state.move, state.reach)
-    rise = 0.5 * move.dot(_gradient(state.look))  # along a parabola whose top is the move's end
-    mean, root = state.mean + state.root @ move.mean, state.root @ factor
-    there = look(target, mean, root, over)
+    move, factor, longest = _cut(state.move, state.reach, tilt)
+    rise = 0.5 * move.dot(state.gradient)  # along a parabola whose top is the move's end
+    tau, root = state.tau + move.tau, state.root @ factor
+    mean = state.mean + state.root @ move.mean + tilt.drift @ move.tau
+    there = look(target.at(tilt.at(tau)), mean, root, over, learns=tau.size > 0)
+    gradient = _gradient(there, root, tilt)
     noise = 8 * jnp.finfo(mean.dtype).eps * jnp.abs(state.look.elbo)
     ratio = (there.elbo - state.look.elbo + noise) / (rise + noise)
     rises = (there.elbo >= state.look.elbo - noise) & (rise > -noise)
@@ -164,27 +187,33 @@ def _advance(target: Target, over: Expectation, state: _State) -> _State:
         ),
         jnp.where(had_past, state.reach, 0.25 * shorter),
     )
-    fall = _gradient(state.look).plus(-jnp.ones_like(rise), _gradient(there))
+    fall = state.gradient.plus(-jnp.ones_like(rise), gradient)
     learnt = state.past.learn(move, fall)
     past = jax.tree.map(
         lambda new, old: jnp.where(accept & ~first, new, old),
         learnt,
         state.past.forget_if(~accept),
     )
-    mean, root, there = jax.tree.map(
+    mean, root, tau, there, gradient = jax.tree.map(
         lambda new, old: jnp.where(accept, new, old),
-        (mean, root, there),
-        (state.mean, state.root, state.look),
+        (mean, root, tau, there, gradient),
+        (state.mean, state.root, state.tau, state.look, state.gradient),
     )
-    following = _move(there, past, reach)
-    return _State(mean, root, there, following, past, reach, state.n_passes + 1, state.code)
+    following = _move(there, gradient, past, reach)
+    n_passes = state.n_passes + 1
+    return _State(mean, root, tau, there, gradient, following, past, reach, n_passes, state.code)
 
 
-def _gradient(seen: Look) -> _Move:
-    return _Move(seen.pull, jnp.eye(seen.pull.size, dtype=seen.pull.dtype) - seen.bend)
+def _gradient(seen: Look, root: Float[Array, "dim dim"], tilt: Tilt) -> _Move:
+    """Of the bound, in the coordinates of a move: the mean drifts with the hyperparameters."""
+    in_tau = jnp.zeros(0, seen.pull.dtype)
+    if tilt.drift.shape[1]:
+        in_tau = tilt.scale.T @ seen.slope + jnp.linalg.solve(root, tilt.drift).T @ seen.pull
+    eye = jnp.eye(seen.pull.size, dtype=seen.pull.dtype)
+    return _Move(seen.pull, eye - seen.bend, in_tau)
 
 
-def _move(seen: Look, past: Past, reach: Array) -> _Move:
+def _move(seen: Look, gradient: _Move, past: Past, reach: Array) -> _Move:
     """The quasi-Newton step, or the plain Stein step where nothing is remembered or what is
     remembered points downhill."""
     values, vectors = jnp.linalg.eigh(seen.bend)
@@ -193,13 +222,13 @@ def _move(seen: Look, past: Past, reach: Array) -> _Move:
     def newton(q: _Move) -> _Move:
         """With the Gaussian model's curvature: `bend` for the mean, `b_i + b_j` for the root."""
         turned = vectors.T @ q.log_root @ vectors / (floored[:, None] + floored)
-        return _Move(vectors @ ((vectors.T @ q.mean) / floored), vectors @ turned @ vectors.T)
+        along = (vectors.T @ q.mean) / floored
+        return _Move(vectors @ along, vectors @ turned @ vectors.T, q.tau)
 
-    gradient = _gradient(seen)
     # A width along a direction without curvature grows as far as is trusted.
     logs = jnp.where(values > 0, -0.5 * jnp.log(jnp.where(values > 0, values, 1.0)), jnp.inf)
     logs = jnp.clip(logs, -reach, reach)
-    plain = _Move(newton(gradient).mean, (vectors * logs) @ vectors.T)
+    plain = _Move(newton(gradient).mean, (vectors * logs) @ vectors.T, gradient.tau)
 
     def down(q: _Move, pair: tuple) -> tuple[_Move, Array]:
         step, fall, inverse = pair
@@ -217,88 +246,21 @@ def _move(seen: Look, past: Past, reach: Array) -> _Move:
     return jax.tree.map(lambda a, b: jnp.where(use, a, b), informed, plain)
 
 
-def _cut(move: _Move, reach: Array) -> tuple[_Move, Float[Array, "dim dim"], Float[Array, ""]]:
+def _cut(
+    move: _Move, reach: Array, tilt: Tilt
+) -> tuple[_Move, Float[Array, "dim dim"], Float[Array, ""]]:
     """The move within reach, the exponential of its log root, and its size."""
     values, vectors = jnp.linalg.eigh(move.log_root)
     clipped = jnp.clip(values, -reach, reach)
-    longest = jnp.abs(move.mean).max()
-    mean = move.mean * jnp.where(longest > 2 * reach, 2 * reach / longest, 1.0)
+    mean = _shortened(move.mean, jnp.abs(move.mean).max(), 2 * reach)
+    # Hyperparameters live on a log scale or one like it: no step goes far on it.
+    far = jnp.abs(tilt.scale @ move.tau).max(initial=0.0)
+    tau = _shortened(move.tau, far, jnp.minimum(reach, LONGEST_HYPER_STEP))
     size = jnp.maximum(jnp.abs(clipped).max(), 0.5 * jnp.abs(mean).max())
-    cut = _Move(mean, (vectors * clipped) @ vectors.T)
+    size = jnp.maximum(size, jnp.abs(tilt.scale @ tau).max(initial=0.0))
+    cut = _Move(mean, (vectors * clipped) @ vectors.T, tau)
     return cut, (vectors * jnp.exp(clipped)) @ vectors.T, size
 
 
-# --- with hyperparameters ---------------------------------------------------------------------
-
-
-class Tuned(eqx.Module):
-    """Where the steps ended with hyperparameters at `tau`."""
-
-    steps: Steps
-    tau: Float[Array, " hyper"]
-    theta_gradient: Float[Array, " hyper"]  # of the bound
-    n_passes: Int[Array, ""]
-    code: Int[Array, ""]
-
-
-class _Carried(eqx.Module):
-    """The last Gaussian: the next hyperparameters' search starts there."""
-
-    mean: Float[Array, " dim"]
-    root: Float[Array, "dim dim"]
-    past: Past
-    tau: Float[Array, " hyper"]
-    n_passes: Int[Array, ""]
-
-
-def stein_tuned(
-    target: Target,
-    tilt: Tilt,
-    begin: tuple[Float[Array, " dim"], Float[Array, "dim dim"], Float[Array, " hyper"]],
-    over: Expectation,
-    tol: float | Float[Array, ""],
-    max_steps: int | Int[Array, ""],
-    memory: int,
-) -> Tuned:
-    """The bound's maximum over the Gaussian as a function of the hyperparameters, climbed by BFGS:
-    where the Gaussian is at its best only the direct derivative is left."""
-
-    def at(tau: Array, last: _Carried) -> Steps:
-        mean = last.mean + tilt.drift @ (tau - last.tau)
-        return stein(
-            target.at(tilt.at(tau)), mean, last.root, over, tol, max_steps, memory, last.past
-        )
-
-    def evaluate(tau: Array, last: _Carried) -> tuple[Array, Array, _Carried]:
-        steps = at(tau, last)
-        slope = tilt.scale.T @ hyper_gradient(target.at(tilt.at(tau)), steps, over)
-        here = _Carried(steps.mean, steps.root, steps.past, tau, last.n_passes + steps.n_passes)
-        fine = steps.look.finite
-        after = jax.tree.map(lambda new, old: jnp.where(fine, new, old), here, last)
-        return jnp.where(fine, -steps.look.elbo, jnp.inf), -slope, after
-
-    mean, root, tau = begin
-    first = _Carried(mean, root, Past.of(mean.size, mean.dtype, memory), tau, jnp.array(0))
-    found, last = bfgs_carrying(evaluate, tau, first, tol, max_steps, LONGEST_HYPER_STEP)
-    steps = at(found.point, last)
-    gradient = hyper_gradient(target.at(tilt.at(found.point)), steps, over)
-    code = jnp.where(found.code == int(Code.OK), steps.code, found.code)
-    return Tuned(steps, found.point, gradient, last.n_passes + steps.n_passes, code)
-
-
-def hyper_gradient(target: Target, steps: Steps, over: Expectation) -> Float[Array, " hyper"]:
-    """`E d log p~ / d theta` at a fixed Gaussian."""
-    mean, root = steps.mean, steps.root
-
-    def expected(theta: Array) -> Array:
-        its = target.at(theta)
-        if isinstance(over, OverNodes):
-            return its.callable.expected(mean, root, over.z, over.weights, *its.extra)
-        return _sum(lambda z, weights: weights @ each(its, mean + z @ root.T))
-
-    def _sum(chunk) -> Array:
-        zero = jnp.zeros((), mean.dtype)
-        add = lambda total, batch: (total + jax.checkpoint(chunk)(*batch), None)  # noqa: E731
-        return lax.scan(add, zero, (over.z, over.weights))[0]
-
-    return jax.grad(expected)(target.theta)
+def _shortened(part: Array, length: Array, longest: Array) -> Array:
+    return part * jnp.where(length > longest, longest / length, 1.0)

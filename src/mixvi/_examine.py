@@ -1,0 +1,85 @@
+"""Room 10. What is asked of a fitted Gaussian: fresh draws, wider ones, far probes, other modes."""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+
+from . import _engine, _judge
+from ._diagnostics import Elsewhere
+from ._errors import Code
+from ._judge import Mode
+from ._laplace import LaplaceNumbers
+from ._options import Options
+from ._outcome import Case, Fitted
+from ._posterior import Judged
+from ._target import Target
+
+
+async def judge_one(target: Target, mean: Any, root: Any, options: Options) -> Judged:
+    z = _judge.fresh_draws(options, target.structure.size)
+    log_p = await _engine.LOG_DENSITIES(target, mean, root, z=z, memory=options.memory)
+    return _judge.judged(z, np.asarray(log_p), np.asarray(root))
+
+
+async def diagnosed(case: Case, fitted: Fitted) -> tuple[Fitted, Elsewhere]:
+    options, adapted = case.options, fitted.adapted
+    target, mean, root = case.target, case.found.mode, case.found.root.matrix
+    if adapted is not None:
+        target, mean, root = target.at(adapted.theta), adapted.mean, adapted.root
+    seen = fitted.seen or await judge_one(target, mean, root, options)
+    if seen.diagnosis.wants_wider:
+        seen = await _look_wider(target, mean, root, seen, options)
+    return dataclasses.replace(fitted, seen=seen), await _look_around(
+        case, fitted, mean, root, seen
+    )
+
+
+async def _look_wider(
+    target: Target, mean: Any, root: Any, seen: Judged, options: Options
+) -> Judged:
+    z = _judge.wider_draws(options, target.structure.size)
+    log_p = await _engine.LOG_DENSITIES(target, mean, root, z=z, memory=options.memory)
+    return _judge.with_wider(seen, z, np.asarray(log_p), np.asarray(root))
+
+
+async def _look_around(case: Case, fitted: Fitted, mean: Any, root: Any, seen: Judged) -> Elsewhere:
+    """Mass and modes that the Gaussian `(mean, root)` does not reach."""
+    target, options, numbers = case.target, case.options, case.numbers
+    z = _judge.probes(options, case.dim)
+    if z is None or seen.diagnosis.n_non_finite:
+        return Elsewhere()
+    mode, matrix = np.asarray(case.found.mode), np.asarray(case.found.root.matrix)
+    elbo = seen.diagnosis.elbo.value
+
+    async def log_p(*own: np.ndarray, **shared: np.ndarray) -> np.ndarray:
+        ask = _engine.LOG_DENSITIES(target, mode, matrix, *own, **shared, memory=options.memory)
+        return np.asarray(await ask, dtype=np.float64)
+
+    others: list[Mode] = []
+    if fitted.name == "full" and target.theta.size == 0:
+        # Stein steps may have left the mode far behind, or had none: probes go out from their end.
+        if numbers.code is Code.OK:
+            others.append(Mode(mode, matrix, numbers.log_evidence))
+        mode, matrix = np.asarray(mean), np.asarray(root)
+        peak = float((await log_p(np.zeros_like(z[:1])))[0])
+        numbers = numbers._replace(log_density=peak, log_evidence=elbo)
+    at_probes = await log_p(z=z)
+    far = _judge.surprising(z, at_probes, numbers)
+    modes = [Mode(mode, matrix, numbers.log_evidence), *others]
+    if len(far) == 0:
+        return _judge.elsewhere(z, at_probes, modes, elbo, mode, matrix) if others else Elsewhere()
+    # Always as many rays, so that they are compiled once.
+    filled = np.resize(far, (_judge.MOST_CLIMBS, far.shape[1]))
+    along = (await log_p(_judge.rays(filled)))[: len(far) * len(_judge.FRACTIONS)]
+    for probe in _judge.worth_climbing(far, along, numbers):
+        other, _, its_numbers = await _engine.LAPLACE(
+            target, mode + matrix @ probe, patient=not options.hasty, **options.other_modes
+        )
+        its_numbers = LaplaceNumbers.fetched(its_numbers)
+        if its_numbers.code is Code.OK:
+            place, its_root = np.asarray(other.mode), np.asarray(other.root.matrix)
+            modes.append(Mode(place, its_root, its_numbers.log_evidence))
+    # A bound at other hyperparameters is not this target's.
+    evidence = elbo if target.theta.size == 0 else numbers.log_evidence
+    return _judge.elsewhere(z, at_probes, modes, evidence, np.asarray(mean), np.asarray(root))
