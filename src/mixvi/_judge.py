@@ -72,21 +72,16 @@ class Shown(NamedTuple):
         mean_se = np.asarray(fields.pop("mean_se"))
         return cls(**{name: float(value) for name, value in fields.items()}, mean_se=mean_se)
 
-    def gain(self, noise: float = 0.0) -> float:
-        """By mean and whole root."""
-        return max(0.0, self.gain_mean + self.gain_root - noise)
-
-    def noise(self, tol: float, may_grow: bool) -> float:
-        """What draws cost looks like a gain to be had. As much as `tol` is put down to that, no
-        more, since in few dimensions Sobol points cost less than is told. On draws that stay as
-        they are a whole root loses as much again on fresh ones."""
-        return min(self.draw_loss, tol) if may_grow else 2 * self.draw_loss
+    def gain(self, tol: float = 0.0) -> float:
+        """By mean and whole root. What draws cost looks like a gain to be had; as much as `tol` is
+        put down to that, no more, since in few dimensions Sobol points cost less than is told."""
+        return max(0.0, self.gain_mean + self.gain_root - min(self.draw_loss, tol))
 
 
-def cheapest(shown: Shown, tol: float, may_grow: bool) -> Family | None:
+def cheapest(shown: Shown, tol: float) -> Family | None:
     """The poorest family that leaves less than `tol` nats to gain; None for Laplace itself."""
-    noise = shown.noise(tol, may_grow)
-    if shown.gain(noise) < tol:
+    noise = min(shown.draw_loss, tol)
+    if shown.gain(tol) < tol:
         return None
     if shown.gain_root - noise < tol:
         return MeanOnly()

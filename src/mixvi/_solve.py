@@ -125,11 +125,12 @@ async def _climbing(case: Case, fixed: Rule, warm: Posterior | None) -> Fitted:
     # A search that Newton's own steps did not carry may have ended in a lesser mode.
     if not (poor or case.numbers.n_damped or case.target.theta.size):
         shown = await _inspect(_engine.INSPECT_LAPLACE, case, fixed, case.target, case.found)
-        may_grow = options.draws is None
-        rung, gain = _judge.cheapest(shown, GAIN, may_grow), shown.gain(shown.noise(GAIN, may_grow))
+        rung, gain = _judge.cheapest(shown, GAIN), shown.gain(GAIN)
         if rung is None:
             choice = f"Laplace leaves about {gain:.1g} nat to gain."
             return Fitted("laplace", seen=seen, choice=choice)
+        if isinstance(rung, FullRank) and options.draws is not None and shown.draw_loss > GAIN:
+            rung = EigenScale()  # on draws too few for a whole root, as they may be
     elif case.target.theta.size:
         rung = EigenScale()
     if not isinstance(options.family, FullRank) and isinstance(rung, FullRank):
@@ -158,7 +159,7 @@ async def _checked_rung(case: Case, rung: Family, fixed: Rule, warm: Posterior |
         return dataclasses.replace(fitted, choice=f"Only {what}.")
     here = case.target.at(adapted.theta)
     shown = await _inspect(_engine.INSPECT, case, rule, here, adapted.mean, adapted.root)
-    gain = shown.gain(shown.noise(GAIN, may_grow=case.options.draws is None))
+    gain = shown.gain(GAIN)
     if gain < GAIN or not isinstance(case.options.family, FullRank):
         choice = f"Only {what}: more would gain about {gain:.1g} nat."
         return dataclasses.replace(fitted, shown=shown, choice=choice)
@@ -166,7 +167,24 @@ async def _checked_rung(case: Case, rung: Family, fixed: Rule, warm: Posterior |
     whole = (
         await _whole_from(case, adapted, rule) if stein else await _whole(case, rule, poor=False)
     )
+    if case.options.draws is not None and not await _is_better(case, whole, fitted):
+        choice = f"Only {what}: the draws given are too few for more."
+        return dataclasses.replace(fitted, shown=shown, choice=choice)
     return dataclasses.replace(whole, choice=f"The whole covariance changes, {gain:.2g} nat.")
+
+
+async def _is_better(case: Case, one: Fitted, other: Fitted) -> bool:
+    """On fresh draws, the same for both."""
+
+    async def elbo(fitted: Fitted) -> float:
+        adapted = fitted.adapted
+        if adapted is None or _code(adapted) in NOTHING_FOUND:
+            return -math.inf
+        target = case.target.at(adapted.theta)
+        seen = await judge_one(target, adapted.mean, adapted.root, case.options)
+        return seen.diagnosis.elbo.value
+
+    return await elbo(one) > await elbo(other)
 
 
 # --- the whole covariance, by Stein steps -----------------------------------------------------
