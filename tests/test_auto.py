@@ -191,3 +191,17 @@ def test_hyperparameters_are_learnt_with_the_whole_covariance():
 def test_options_are_checked(option, words):
     with pytest.raises(mixvi.InputError, match=words):
         mixvi.fit(lambda w: -(w**2), 0.0, **option)
+
+
+def test_an_improper_posterior_with_a_mode_says_what_is_wrong():
+    """`(1 + w^2)^-0.4` has a mode and no integral: the wider the Gaussian, the higher the bound."""
+
+    def improper(w):
+        return -0.4 * jnp.log1p(w**2).sum()
+
+    assert np.isfinite(mixvi.laplace(improper, np.array([0.3, 0.3])).log_evidence)
+    with pytest.raises(mixvi.NoModeError, match="bound has no maximum.*proper prior"):
+        mixvi.fit(improper, np.array([0.3, 0.3]), "full")
+    post = mixvi.fit(improper, np.array([0.3, 0.3]), "full", throw=False)
+    assert not post.converged
+    assert "widened the Gaussian without end" in post.status

@@ -168,8 +168,7 @@ def _error(case: Case, found: Laplace, search: AdaptedNumbers | None) -> MixviEr
     if search is not None and search.code is Code.RAN_OFF and numbers.code is Code.OK:
         return NoModeError(
             "the bound has no maximum: Stein steps widened the Gaussian without end, so the "
-            "posterior is improper or has no variance. Give every parameter a proper prior, or use "
-            'anchor="mode" with family="eig".'
+            "posterior is improper or has no variance. Give every parameter a proper prior."
         )
     if search is not None and numbers.code is Code.OK:
         whose = (
