@@ -145,9 +145,9 @@ def test_the_same_functions_do_not_compile_anew(data):
     from mixvi import _engine
 
     mixvi.laplace(mixvi.from_numpy(fun_and_grad), np.zeros(DIM), data, diagnostics=False)
-    before = _engine.laplace_one._cache_size()
+    before = _engine.LAPLACE.one._cache_size()
     mixvi.laplace(mixvi.from_numpy(fun_and_grad), np.ones(DIM), data, diagnostics=False)
-    assert _engine.laplace_one._cache_size() == before
+    assert _engine.LAPLACE.one._cache_size() == before
 
 
 # --- sentences --------------------------------------------------------------------------------
