@@ -145,20 +145,6 @@ def test_restarts_see_both_modes_and_take_the_heavier():
     assert alone.verdict.startswith("Do not trust: 1 other mode")
 
 
-def test_a_batch_gives_the_same():
-    centres = np.array([0.0, 2.0])
-
-    def log_density(w, centre):
-        return 3 * (w - centre) - jnp.exp(w - centre) - 0.1 * w**2
-
-    posts = mixvi.fit_many(log_density, 0.0, data=centres)
-    for post, centre in zip(posts, centres, strict=True):
-        alone = mixvi.fit(log_density, 0.0, data=centre)
-        assert post.family == alone.family
-        np.testing.assert_array_equal(post.flat_mean, alone.flat_mean)
-        assert post.status == alone.status
-
-
 def test_hyperparameters_are_learnt_with_the_whole_covariance():
     """Counts with rates around a common level: the bound's maximum over the level's precision, by
     auto and by a grid of fits with it held."""
@@ -200,7 +186,7 @@ def test_an_improper_posterior_with_a_mode_says_what_is_wrong():
         return -0.4 * jnp.log1p(w**2).sum()
 
     assert np.isfinite(mixvi.laplace(improper, np.array([0.3, 0.3])).log_evidence)
-    with pytest.raises(mixvi.NoModeError, match="bound has no maximum.*proper prior"):
+    with pytest.raises(mixvi.NoModeError, match=r"bound has no maximum.*proper prior"):
         mixvi.fit(improper, np.array([0.3, 0.3]), "full")
     post = mixvi.fit(improper, np.array([0.3, 0.3]), "full", throw=False)
     assert not post.converged

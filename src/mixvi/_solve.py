@@ -195,12 +195,13 @@ async def _whole(case: Case, fixed: Rule, poor: bool, warm: Posterior | None = N
         return await _around(case, FullRank(), fixed, warm)
     if case.target.theta.size:
         return await _whole_with_hyper(case, fixed)
-    return await _polished(case, *await _rough(case, fixed, poor, warm))
+    adapted, note = await _rough(case, fixed, poor, warm)
+    return await _polished(case, adapted, fixed, note, _as_many(case, fixed, warm))
 
 
 async def _rough(
     case: Case, fixed: Rule, poor: bool, warm: Posterior | None = None
-) -> tuple[Adapted, Rule, str]:
+) -> tuple[Adapted, str]:
     """Stein steps on few draws, hyperparameters held. They start from Laplace's Gaussian; where
     that is poor, or the way to it was not Newton's own, also from around the user's start, and the
     better end is taken."""
@@ -236,7 +237,16 @@ async def _rough(
         note = " There is no mode: started around init instead."
     elif len(tried) > 1 and best is tried[1] and _finite_elbo(best) > _finite_elbo(tried[0]) + 1:
         note = " Started around init: the mode leads to a lower bound."
-    return best, fixed, note
+    return best, note
+
+
+def _as_many(case: Case, fixed: Rule, warm: Posterior | None) -> Rule:
+    """The draws of an earlier fit: what was enough there is a good guess."""
+    n = 0 if warm is None else warm.stats.get("draws", 0)
+    if case.options.draws is None and isinstance(fixed, Matched):
+        while 2 * fixed.n <= min(n, _most_draws(case)):
+            fixed = fixed.doubled()
+    return fixed
 
 
 async def _whole_with_hyper(case: Case, fixed: Rule) -> Fitted:
@@ -260,14 +270,15 @@ async def _whole_from(case: Case, adapted: Adapted, rule: Rule) -> Fitted:
         is_leaf=lambda leaf: leaf is None,
     )
     begin = _counted(await _more_steps(case, begin, rule, ROUGH_TOL), _passes(adapted))
-    return await _polished(case, begin, rule, "")
+    return await _polished(case, begin, rule, "", rule)
 
 
-async def _polished(case: Case, adapted: Adapted, first: Rule, note: str) -> Fitted:
-    """On as many draws as are needed, to the tolerance asked for."""
-    options, rule, shown = case.options, first, None
-    if isinstance(first, Draws) and options.draws is None:
-        adapted, rule = await _on_enough_draws(case, adapted, first)
+async def _polished(case: Case, adapted: Adapted, first: Rule, note: str, rule: Rule) -> Fitted:
+    """On as many draws as are needed, `rule` or more, to the tolerance asked for; what they cost is
+    told by the `first`, few ones."""
+    options, shown = case.options, None
+    if isinstance(first, Draws) and isinstance(rule, Draws) and options.draws is None:
+        adapted, rule = await _on_enough_draws(case, adapted, first, rule)
     if _code(adapted) not in NOTHING_FOUND:
         more = await _more_steps(case, adapted, rule, options.tol)
         adapted = _counted(more, _passes(adapted))
@@ -276,16 +287,19 @@ async def _polished(case: Case, adapted: Adapted, first: Rule, note: str) -> Fit
     if isinstance(rule, Quadrature):
         adapted, rule, said = await _enough_nodes(case, adapted, FullRank(), rule)
         note += said
-    elif isinstance(first, Draws):
+    elif isinstance(first, Draws) and isinstance(rule, Draws):
         shown = await _shown_of_draws(case, adapted, first, rule)
     return Fitted("full", adapted, rule, shown=shown, note=note)
 
 
-async def _on_enough_draws(case: Case, adapted: Adapted, first: Draws) -> tuple[Adapted, Draws]:
+async def _on_enough_draws(
+    case: Case, adapted: Adapted, first: Draws, rule: Draws
+) -> tuple[Adapted, Draws]:
     """Roughly fitted on as many draws as keep their own cost low. A Gaussian fitted to few draws
     tells less of that cost than there is: hence a second round."""
-    rule, most_loss = first, DRAW_LOSS_LEARNING if case.target.theta.size else DRAW_LOSS
-    for slack in (1, 2):
+    most_loss = DRAW_LOSS_LEARNING if case.target.theta.size else DRAW_LOSS
+    # What was enough for an earlier fit is not given up for a little.
+    for slack in (1, 2) if rule.n == first.n else (3,):
         if _code(adapted) in NOTHING_FOUND:
             break
         loss = (await _shown_of_draws(case, adapted, first, rule)).draw_loss
@@ -356,7 +370,7 @@ async def _re_anchored(case: Case, fixed: Rule, poor: bool) -> Case:
         rule = Matched(max(256, 4 * case.dim))
     if isinstance(rule, Draws) and 8 * rule.n * case.dim > options.memory // 4:
         return case
-    adapted, _, note = await _rough(case, rule, poor)
+    adapted, note = await _rough(case, rule, poor)
     if not math.isfinite(_finite_elbo(adapted)):
         return case
     elbo = adapted.numbers[0]
