@@ -167,7 +167,7 @@ async def _checked_rung(case: Case, rung: Family, fixed: Rule, warm: Posterior |
     whole = (
         await _whole_from(case, adapted, rule) if stein else await _whole(case, rule, poor=False)
     )
-    if case.options.draws is not None and not await _is_better(case, whole, fitted):
+    if isinstance(case.options.draws, Draws) and not await _is_better(case, whole, fitted):
         choice = f"Only {what}: the draws given are too few for more."
         return dataclasses.replace(fitted, shown=shown, choice=choice)
     return dataclasses.replace(whole, choice=f"The whole covariance changes, {gain:.2g} nat.")
