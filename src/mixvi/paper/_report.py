@@ -84,6 +84,7 @@ def _opening(rows: Rows) -> list[Block]:
     )
     extent = "Every table and figure" if everything else "Tables and figures"
     beside = "; `full`, a Gaussian without constraints, stands beside them" * rows.any_of("full")
+    beside += "; so does `auto`, which is what `fit` chooses by itself" * rows.any_of("auto")
     what = (
         f"{extent} of Mixed Variational Inference (Gianniotis 2019), computed again "
         "with `mixvi`. Laplace, three ways to adapt it partly (MVI_mu: its mean; MVI_eig: also "
