@@ -50,9 +50,9 @@ def test_draws_too_few_for_a_whole_root_are_not_fitted_with_one():
         for family in ("auto", "eig", "full")
     )
     assert full.elbo.value < eig.elbo.value - 0.1
-    assert few.family == "eig"
+    assert few.family in ("laplace", "eig")
     assert "the draws given are too few for more" in few.status
-    assert few.elbo.value == pytest.approx(eig.elbo.value, abs=1e-6)
+    assert few.elbo.value >= eig.elbo.value
 
 
 def test_draws_are_doubled_until_they_cost_little():
@@ -187,7 +187,74 @@ def test_an_improper_posterior_with_a_mode_says_what_is_wrong():
 
     assert np.isfinite(mixvi.laplace(improper, np.array([0.3, 0.3])).log_evidence)
     with pytest.raises(mixvi.NoModeError, match=r"bound has no maximum.*proper prior"):
-        mixvi.fit(improper, np.array([0.3, 0.3]), "full")
+        mixvi.fit(improper, np.array([0.3, 0.3]))
     post = mixvi.fit(improper, np.array([0.3, 0.3]), "full", throw=False)
     assert not post.converged
     assert "widened the Gaussian without end" in post.status
+
+
+def student(w, data):
+    scaled = (data - w[0]) * jnp.exp(-w[1])
+    return (-2.5 * jnp.log1p(scaled**2 / 4) - w[1]).sum() - 0.01 * w[1] ** 2
+
+
+def test_a_warm_start_from_other_data_is_not_held_on_to():
+    """Data a thousand standard deviations away: the end is that of a cold start."""
+    rng = np.random.default_rng(0)
+    near, far = rng.standard_t(4, 30), 1000 + 50 * rng.standard_t(4, 30)
+    before = mixvi.fit(student, np.array([near.mean(), 0.0]), "full", near, draws=256)
+    again = mixvi.fit(student, before, "full", near, draws=256)
+    assert again.stats["passes"] <= 2
+    warm = mixvi.fit(student, before, "full", far, draws=256)
+    cold = mixvi.fit(student, before.mode, "full", far, draws=256)
+    assert warm.converged
+    np.testing.assert_allclose(warm.flat_mean, cold.flat_mean, atol=1e-3)
+
+
+def test_hyperparameters_that_laplace_was_not_to_learn_are_learnt_by_auto():
+    y = np.array([1.0, -3.0, 2.0, 4.0, 0.5])
+
+    def log_density(w, log_variance):
+        prior = -0.5 * w**2 * jnp.exp(-log_variance) - 0.5 * log_variance
+        return (-0.5 * (y - w) ** 2 + prior).sum()
+
+    post = mixvi.fit(log_density, np.zeros(5), hyper=0.0, hyper_steps=0, diagnostics=False)
+    # y ~ N(0, 1 + v): the evidence is highest where 1 + v is the mean square
+    assert float(post.hyper) == pytest.approx(np.log(np.mean(y**2) - 1), abs=1e-4)
+
+
+@pytest.mark.parametrize("constraint", ["positive", None])
+def test_the_share_of_the_mode_taken(constraint):
+    """80% at 3 and 20% at -3, in the log of the parameter or in itself."""
+
+    def log_density(w):
+        u = jnp.log(w) if constraint else w
+        jacobian = -u if constraint else 0.0
+        low, high = (-0.5 * ((u - at) / 0.3) ** 2 for at in (-3.0, 3.0))
+        return jnp.logaddexp(jnp.log(0.2) + low, jnp.log(0.8) + high) + jacobian
+
+    bounds = {"w": constraint} if constraint else None
+    post = mixvi.fit(log_density, 1.5, "laplace", constraints=bounds, n_restarts=10)
+    assert post.flat_mean[0] == pytest.approx(3, abs=1e-6)
+    assert post.stats["share"] == pytest.approx(0.8, abs=1e-6)
+
+
+def test_what_kept_the_search_from_a_mode_is_named():
+    flat = mixvi.fit(lambda w: -(w**4).sum(), np.zeros(2), draws=256, diagnostics=False)
+    assert "The Hessian at the mode is singular or indefinite: started" in flat.status
+    with pytest.warns(mixvi.NotConvergedWarning):
+        stopped = mixvi.fit(
+            schools_centred, SCHOOLS_START, data=SCHOOLS, draws=256, max_steps=5, throw=False
+        )
+    assert "Stopped by max_steps" in stopped.status
+    assert "There is no mode" in stopped.status
+
+
+def test_draws_far_too_few_leave_laplace():
+    def funnel(w):
+        narrow = -0.5 * w[1] ** 2 * jnp.exp(-w[0]) - 0.5 * w[0]
+        return -0.5 * (w[0] / 1.5) ** 2 + narrow - 0.5 * (w[1] - 1) ** 2
+
+    post = mixvi.fit(funnel, np.array([0.0, 0.5]), draws=mixvi.IID(4))
+    assert post.family == "laplace"
+    assert "the draws given are too few" in post.status

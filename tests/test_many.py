@@ -139,6 +139,12 @@ def test_bad_batches(data, message):
         mixvi.fit_many(lambda w, d: -0.5 * w @ w, np.zeros(2), data=data)
 
 
+def test_a_warm_start_is_not_for_many():
+    post = mixvi.laplace(lambda w: -0.5 * w @ w, np.zeros(2))
+    with pytest.raises(mixvi.InputError, match=r"init=post\.mean"):
+        mixvi.fit_many(lambda w, d: -0.5 * w @ w, post, data=np.zeros(3))
+
+
 def test_posteriors_must_match():
     one = mixvi.laplace(lambda w: -0.5 * w @ w, np.zeros(2))
     other = mixvi.laplace(lambda w: -0.5 * w @ w, np.zeros(3))

@@ -211,4 +211,5 @@ def default_draws(dim: int, updates_root: bool, memory: int) -> Draws:
             f"{dim} dimensions are {8 * n * dim / 2**30:.1f} GiB, a quarter of memory= is "
             f'{memory / 2**32:.1f} GiB. Raise memory=, or use family="eig".'
         )
-    return Sobol(1024)
+    # A power of two is balanced.
+    return Sobol(2 ** int(np.clip(math.log2(max(1, memory // (32 * dim))), 5, 10)))

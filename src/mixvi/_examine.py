@@ -7,13 +7,37 @@ import numpy as np
 
 from . import _engine, _judge
 from ._diagnostics import Elsewhere
+from ._draws import Matched
 from ._errors import Code
+from ._flow import Core
 from ._judge import Mode
 from ._laplace import LaplaceNumbers
+from ._look import Inspection
 from ._options import Options
-from ._outcome import Case, Fitted
+from ._outcome import Case, Fitted, Rule
 from ._posterior import Judged
 from ._target import Target
+
+
+async def inspected(
+    core: Core[Inspection], case: Case, rule: Rule, target: Target, *gaussian: Any
+) -> _judge.Shown:
+    return _judge.Shown.fetched(await core(target, *gaussian, **over_rule(case, rule)))
+
+
+def over_rule(case: Case, rule: Rule) -> dict[str, Any]:
+    points, paired = case.options.points(rule, case.dim), isinstance(rule, Matched)
+    return {"points": points, "paired": paired, "memory": case.options.memory}
+
+
+async def judge_laplace(case: Case) -> Judged:
+    return await judge_one(case.target, case.found.mode, case.found.root.matrix, case.options)
+
+
+def is_poor(numbers: LaplaceNumbers, seen: Judged) -> bool:
+    """Laplace's Gaussian falls far short of its own evidence, or stands on a mended Hessian."""
+    short = numbers.log_evidence - seen.diagnosis.elbo.value
+    return not short < max(1.0, 0.1 * seen.z.shape[1]) or numbers.n_repaired > 0
 
 
 async def judge_one(target: Target, mean: Any, root: Any, options: Options) -> Judged:

@@ -1,4 +1,4 @@
-"""Room 12. `fit` and `laplace`: what a user calls, and a shell that raises."""
+"""Room 11. `fit` and `laplace`: what a user calls, and a shell that raises."""
 
 import time
 import warnings

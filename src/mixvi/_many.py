@@ -1,4 +1,4 @@
-"""Room 12. `fit_many`: the flows of many problems side by side, whatever is fastest here."""
+"""Room 11. `fit_many`: the flows of many problems side by side, whatever is fastest here."""
 
 import dataclasses
 import math
@@ -20,6 +20,7 @@ from ._flow import forget_if_many, together
 from ._numpy import relayed
 from ._options import Options, checked, one_of
 from ._outcome import Outcome, Rule
+from ._posterior import Posterior
 from ._posteriors import Posteriors
 from ._progress import Progress
 from ._restarts import flow, solve
@@ -65,6 +66,8 @@ def fit_many(
     - `strategy`: "vmap" runs a batch at once, "map" one problem after the other in compiled loops
       on all cores, "loop" one call of `fit` after the other. "auto": "vmap" on an accelerator,
       "map" on a CPU.
+      Under "vmap" the search for a mode leaves out rescue operations unless it fails: with several
+      modes it may end in another one than `fit` would.
     - `progress`: a line on stderr with the time left; by default when that is a terminal.
 
     **Returns:** `Posteriors`. A problem that fails says so in its own `status` and spoils no other.
@@ -121,6 +124,8 @@ def _prepare_batch(
     dtype: np.dtype,
 ) -> tuple[Target, np.ndarray]:
     """The target with all data, on the host so that problems are cheap to take, and the starts."""
+    if isinstance(init, Posterior | Posteriors):
+        raise InputError("fit_many: a warm start is for fit; give init=post.mean here.")
     with precision_scope(dtype):
         data = jtu.tree_map(np.asarray, cast_leaves(data, dtype, "data"))
     batched = (data, init if init_batched else None, hyper if hyper_batched else None)

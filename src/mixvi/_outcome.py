@@ -23,6 +23,7 @@ from ._stein import Past
 from ._target import UNBOUNDED, Target, explain_non_finite, precision_scope
 
 Rule = Draws | Quadrature
+NOTHING_FOUND = (Code.RAN_OFF, Code.NON_FINITE_DRAWS)
 Outcome = tuple[Posterior, MixviError | None]
 
 
@@ -43,6 +44,11 @@ class Case:
     @property
     def dim(self) -> int:
         return self.target.structure.size
+
+    @property
+    def learns(self) -> bool:
+        """Whether there are hyperparameters."""
+        return self.target.theta.size > 0
 
     @property
     def start_of_family(self) -> Laplace:
@@ -77,7 +83,7 @@ def finish(case: Case, fitted: Fitted, elsewhere: Elsewhere) -> Outcome:
     options, found, numbers, adapted = case.options, case.found, case.numbers, fitted.adapted
     search = None if adapted is None else AdaptedNumbers.fetched(adapted.numbers)
     mode = np.asarray(found.mode)
-    if search is not None and search.code in (Code.NON_FINITE_DRAWS, Code.RAN_OFF):
+    if search is not None and search.code in NOTHING_FOUND:
         return failure(case, search)
     if numbers.code is not Code.OK:
         mode = np.full_like(mode, np.nan)
@@ -205,7 +211,8 @@ def _status(
     ended = {
         Code.OK: "Converged",
         Code.BOUND_OUT_OF_STEPS: "Stopped by max_steps, not converged,",
-        Code.BOUND_STUCK: "Stuck (no step raises the bound; is the log density smooth?)",
+        Code.BOUND_STUCK: "Stuck (no step raises the bound: is the log density smooth and finite "
+        "everywhere, the posterior proper?)",
     }[search.code]
     over = f"{fixed.n} {fixed.kind} {'nodes' if isinstance(fixed, Quadrature) else 'draws'}"
     return (

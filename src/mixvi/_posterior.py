@@ -129,7 +129,9 @@ class Posterior:
     @property
     def mean_se(self) -> PyTree:
         """By how much other fixed draws would have moved the mean: its standard error, not the
-        posterior's. (Draws that are matched move it less.) None where no draws were used."""
+        posterior's. (Draws that are matched move it less.) None where no draws were used, or where
+        a family other than "full" was asked for. Of the unbounded parameters, where some are
+        bounded."""
         return None if self.flat_mean_se is None else self.structure.unravel(self.flat_mean_se)
 
     @functools.cached_property

@@ -1,4 +1,4 @@
-"""Room 11. Screening of starts: a few steps from each, and the best one goes on.
+"""Room 12. Screening of starts: a few steps from each, and the best one goes on.
 
 The paper's way to its hyperparameters: ten iterations from many starts, the highest bound wins.
 """

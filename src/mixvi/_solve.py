@@ -20,13 +20,11 @@ from ._draws import Draws, Matched, Quadrature
 from ._engine import Adapted, AdaptedNumbers
 from ._errors import Code
 from ._evidence import Tuned
-from ._examine import diagnosed, judge_one
+from ._examine import diagnosed, inspected, is_poor, judge_laplace, judge_one, over_rule
 from ._families import EigenScale, Family, FullRank, MeanOnly
-from ._flow import Core
 from ._laplace import Laplace, LaplaceNumbers
-from ._look import Inspection
 from ._options import Options
-from ._outcome import Case, Fitted, Outcome, Rule, failure, finish
+from ._outcome import NOTHING_FOUND, Case, Fitted, Outcome, Rule, failure, finish
 from ._posterior import Judged, Posterior
 from ._target import Target
 
@@ -38,7 +36,6 @@ DRAW_LOSS_LEARNING = 0.05
 # Stein steps on the first, few draws go this far, and this many steps; then there are more draws.
 ROUGH_TOL, ROUGH_STEPS = 0.03, 100
 MOST_DRAWS = 2**15
-NOTHING_FOUND = (Code.RAN_OFF, Code.NON_FINITE_DRAWS)
 
 
 async def solved(
@@ -84,30 +81,28 @@ async def _with_mode(case: Case, fixed: Rule | None, warm: Posterior | None) -> 
         return Fitted("laplace")
     if options.climbs and options.anchor != "average":
         return await _climbing(case, fixed, warm)
-    seen = None if options.anchor != "auto" else await _judge_laplace(case)
-    poor = options.anchor == "average" or (seen is not None and _is_poor(case.numbers, seen))
+    seen = None if options.anchor != "auto" else await judge_laplace(case)
+    poor = options.anchor == "average" or (seen is not None and is_poor(case.numbers, seen))
     if options.by_stein:
         return await _whole(case, fixed, poor, warm)
-    return await _around(
-        await _re_anchored(case, fixed, poor) if poor else case, family, fixed, warm
-    )
+    return await _around(await _re_anchored(case, fixed) if poor else case, family, fixed, warm)
 
 
 async def _without_mode(case: Case, fixed: Rule | None) -> Fitted | None:
     """From the user's start, by Stein steps; None where these find nothing either."""
     options, family = case.options, case.options.family
     hopeless = case.numbers.code is Code.NON_FINITE_START or options.anchor == "mode"
-    if family is None or fixed is None or hopeless or case.target.theta.size:
+    if family is None or fixed is None or hopeless or case.learns:
         return None
     if isinstance(family, FullRank):
         fitted = await _whole(case, fixed, poor=True)
     else:
-        anchored = await _re_anchored(case, fixed, poor=True)
+        anchored = await _re_anchored(case, fixed)
         if anchored.anchor is None:
             return None
         fitted = await _around(anchored, family, fixed, None)
     assert fitted.adapted is not None
-    return fitted if _code(fitted.adapted) is Code.OK else None
+    return None if _code(fitted.adapted) in NOTHING_FOUND else fitted
 
 
 # --- family "auto" ----------------------------------------------------------------------------
@@ -116,37 +111,44 @@ async def _without_mode(case: Case, fixed: Rule | None) -> Fitted | None:
 async def _climbing(case: Case, fixed: Rule, warm: Posterior | None) -> Fitted:
     """Laplace, and the poorest family that leaves nothing to gain."""
     options = case.options
-    seen = await _judge_laplace(case)
+    seen = await judge_laplace(case)
     # Hyperparameters that Laplace's evidence did not settle are left to a family's bound.
-    if seen.diagnosis.kl < GAIN and int(case.tuned.code) == Code.OK:
+    learnt = int(case.tuned.code) == Code.OK and (not case.learns or options.hyper_steps > 0)
+    if seen.diagnosis.kl < GAIN and learnt:
         return Fitted("laplace", seen=seen, choice=_laplace_is_enough(seen))
-    poor = _is_poor(case.numbers, seen)
+    poor = is_poor(case.numbers, seen)
     rung, gain = FullRank(), math.inf
     # A search that Newton's own steps did not carry may have ended in a lesser mode.
-    if not (poor or case.numbers.n_damped or case.target.theta.size):
-        shown = await _inspect(_engine.INSPECT_LAPLACE, case, fixed, case.target, case.found)
+    if not (poor or case.numbers.n_damped or case.learns):
+        shown = await inspected(_engine.INSPECT_LAPLACE, case, fixed, case.target, case.found)
         rung, gain = _judge.cheapest(shown, GAIN), shown.gain(GAIN)
         if rung is None:
             choice = f"Laplace leaves about {gain:.1g} nat to gain."
             return Fitted("laplace", seen=seen, choice=choice)
         if isinstance(rung, FullRank) and options.draws is not None and shown.draw_loss > GAIN:
             rung = EigenScale()  # on draws too few for a whole root, as they may be
-    elif case.target.theta.size:
+    elif case.learns:
         rung = EigenScale()
     if not isinstance(options.family, FullRank) and isinstance(rung, FullRank):
         rung = options.family
+    assert rung is not None
     if isinstance(rung, FullRank):
         over = "" if math.isinf(gain) else f", {gain:.2g} nat"
-        whole = await _whole(case, fixed, poor, warm)
-        return dataclasses.replace(whole, choice=f"The whole covariance has to change{over}.")
-    assert rung is not None
-    return await _checked_rung(case, rung, fixed, warm)
+        fitted = await _whole(case, fixed, poor, warm)
+        choice = f"The whole covariance has to change{over}."
+        fitted = dataclasses.replace(fitted, choice=choice)
+    else:
+        fitted = await _checked_rung(case, rung, fixed, warm)
+    chosen_draws = isinstance(options.draws, Draws) and not case.learns
+    if chosen_draws and await _fresh_elbo(case, fitted) < seen.diagnosis.elbo.value:
+        choice = "Laplace: the draws given are too few for more."
+        return Fitted("laplace", seen=seen, choice=choice)
+    return fitted
 
 
-def _laplace_is_enough(seen: Judged | None) -> str:
-    # No Gaussian can gain more than what parts this one from the posterior.
-    kl = 0.0 if seen is None else seen.diagnosis.kl
-    return f"Laplace leaves at most {max(kl, 1e-4):.1g} nat to gain."
+def _laplace_is_enough(seen: Judged) -> str:
+    # No Gaussian can gain more than what parts this one from the posterior where it has mass.
+    return f"Laplace leaves at most {max(seen.diagnosis.kl, 1e-4):.1g} nat to gain nearby."
 
 
 async def _checked_rung(case: Case, rung: Family, fixed: Rule, warm: Posterior | None) -> Fitted:
@@ -155,10 +157,14 @@ async def _checked_rung(case: Case, rung: Family, fixed: Rule, warm: Posterior |
     assert fitted.adapted is not None
     adapted, rule = fitted.adapted, fitted.rule or fixed
     what = "means move" if isinstance(rung, MeanOnly) else "means and widths change"
-    if AdaptedNumbers.fetched(adapted.numbers).code is not Code.OK:
-        return dataclasses.replace(fitted, choice=f"Only {what}.")
+    if _code(adapted) is not Code.OK:
+        # Stein steps tell a bound that has no maximum from one that is hard to climb.
+        whole_can = case.options.by_stein and not case.learns
+        other = await _whole(case, fixed, poor=False) if whole_can else fitted
+        named = "The whole covariance has to change." if whole_can else f"Only {what}."
+        return dataclasses.replace(other, choice=named)
     here = case.target.at(adapted.theta)
-    shown = await _inspect(_engine.INSPECT, case, rule, here, adapted.mean, adapted.root)
+    shown = await inspected(_engine.INSPECT, case, rule, here, adapted.mean, adapted.root)
     gain = shown.gain(GAIN)
     if gain < GAIN or not isinstance(case.options.family, FullRank):
         choice = f"Only {what}: more would gain about {gain:.1g} nat."
@@ -167,24 +173,21 @@ async def _checked_rung(case: Case, rung: Family, fixed: Rule, warm: Posterior |
     whole = (
         await _whole_from(case, adapted, rule) if stein else await _whole(case, rule, poor=False)
     )
-    if isinstance(case.options.draws, Draws) and not await _is_better(case, whole, fitted):
+    chosen_draws = isinstance(case.options.draws, Draws)
+    if chosen_draws and await _fresh_elbo(case, whole) <= await _fresh_elbo(case, fitted):
         choice = f"Only {what}: the draws given are too few for more."
         return dataclasses.replace(fitted, shown=shown, choice=choice)
     return dataclasses.replace(whole, choice=f"The whole covariance changes, {gain:.2g} nat.")
 
 
-async def _is_better(case: Case, one: Fitted, other: Fitted) -> bool:
-    """On fresh draws, the same for both."""
-
-    async def elbo(fitted: Fitted) -> float:
-        adapted = fitted.adapted
-        if adapted is None or _code(adapted) in NOTHING_FOUND:
-            return -math.inf
-        target = case.target.at(adapted.theta)
-        seen = await judge_one(target, adapted.mean, adapted.root, case.options)
-        return seen.diagnosis.elbo.value
-
-    return await elbo(one) > await elbo(other)
+async def _fresh_elbo(case: Case, fitted: Fitted) -> float:
+    """On fresh draws, the same for all; what found nothing has its own word to say."""
+    adapted = fitted.adapted
+    if adapted is None or _code(adapted) in NOTHING_FOUND:
+        return math.inf
+    target = case.target.at(adapted.theta)
+    seen = await judge_one(target, adapted.mean, adapted.root, case.options)
+    return seen.diagnosis.elbo.value
 
 
 # --- the whole covariance, by Stein steps -----------------------------------------------------
@@ -193,56 +196,76 @@ async def _is_better(case: Case, one: Fitted, other: Fitted) -> bool:
 async def _whole(case: Case, fixed: Rule, poor: bool, warm: Posterior | None = None) -> Fitted:
     if case.numbers.code is Code.OK and not case.options.by_stein:
         return await _around(case, FullRank(), fixed, warm)
-    if case.target.theta.size:
+    if case.learns:
         return await _whole_with_hyper(case, fixed)
+    if warm is not None and (kept := await _kept(case, fixed, warm)) is not None:
+        return await _polished(case, kept, fixed, "", _as_many(case, fixed, warm))
     adapted, note = await _rough(case, fixed, poor, warm)
-    return await _polished(case, adapted, fixed, note, _as_many(case, fixed, warm))
+    return await _polished(case, adapted, fixed, note, fixed)
+
+
+async def _kept(case: Case, fixed: Rule, warm: Posterior) -> Adapted | None:
+    """An earlier Gaussian, where it is as good here as these draws can tell."""
+    gaussian = _gaussian_of(warm, case)
+    shown = await inspected(_engine.INSPECT, case, fixed, case.target, *gaussian)
+    if not shown.gain() <= shown.draw_loss + GAIN:
+        return None
+    return await _stepped(case, gaussian, fixed, 1)
 
 
 async def _rough(
     case: Case, fixed: Rule, poor: bool, warm: Posterior | None = None
 ) -> tuple[Adapted, str]:
     """Stein steps on few draws, hyperparameters held. They start from Laplace's Gaussian; where
-    that is poor, or the way to it was not Newton's own, also from around the user's start, and the
-    better end is taken."""
-    options, target = case.options, case.target
-    over = _over(case, fixed)
-    starts: list[tuple[Any, Any]] = []
-    if warm is not None:
-        root = np.diag(warm.root) if warm.root.ndim == 1 else warm.root
-        starts.append((warm.flat_mean.astype(options.dtype), root.astype(options.dtype)))
-    elif case.numbers.code is Code.OK:
+    that is poor, or the way to it was not Newton's own, also from around the user's start; and from
+    an earlier Gaussian. The best end is taken."""
+    options, target, found = case.options, case.target, case.numbers.code is Code.OK
+    over = over_rule(case, fixed)
+    starts: list[tuple[str, Any, Any]] = []
+    if found:
         root = case.found.root.matrix
         if poor:
             root = await _engine.START_FROM_MODE(target, case.found, **over)
-        starts.append((case.found.mode, root))
-    troubled = (poor or case.numbers.n_damped > 0) and options.anchor != "mode" and warm is None
+        starts.append(("", case.found.mode, root))
+    if warm is not None:
+        starts.append(("", *_gaussian_of(warm, case)))
+    troubled = (poor or case.numbers.n_damped > 0) and options.anchor != "mode"
     if troubled or not starts:
         root = await _engine.START_WITHOUT_MODE(target, case.start, **over)
-        starts.append((case.start, root))
-    # A warm start is only looked at: the polish begins there.
-    steps = 1 if warm is not None else min(ROUGH_STEPS, options.max_steps)
-    tried = [
-        await _engine.FULL_RANK(
-            target, mean, root, case.still, case.still.drift[0], case.no_past(0),
-            tol=ROUGH_TOL, max_steps=steps, **over,
-        )
-        for mean, root in starts
-    ]  # fmt: skip
-    best = max(tried, key=_finite_elbo)
-    if warm is not None and not math.isfinite(_finite_elbo(best)):
-        return await _rough(case, fixed, poor)
-    note = ""
-    if case.numbers.code is not Code.OK:
-        note = " There is no mode: started around init instead."
-    elif len(tried) > 1 and best is tried[1] and _finite_elbo(best) > _finite_elbo(tried[0]) + 1:
         note = " Started around init: the mode leads to a lower bound."
-    return best, note
+        starts.append((note if found else "", case.start, root))
+    steps = min(ROUGH_STEPS, options.max_steps)
+    tried = [(note, await _stepped(case, at, fixed, steps)) for note, *at in starts]
+    note, best = max(tried, key=lambda one: _finite_elbo(one[1]))
+    if note and not _finite_elbo(best) > _finite_elbo(tried[0][1]) + 1:
+        note = ""
+    return best, note if found else _why_no_mode(case.numbers.code)
 
 
-def _as_many(case: Case, fixed: Rule, warm: Posterior | None) -> Rule:
+def _why_no_mode(code: Code) -> str:
+    why = {
+        Code.INDEFINITE: "The Hessian at the mode is singular or indefinite",
+        Code.STUCK: "No smooth mode was found",
+    }.get(code, "There is no mode")
+    return f" {why}: started around init instead."
+
+
+def _gaussian_of(warm: Posterior, case: Case) -> tuple[np.ndarray, np.ndarray]:
+    root, dtype = np.diag(warm.root) if warm.root.ndim == 1 else warm.root, case.options.dtype
+    return warm.flat_mean.astype(dtype), root.astype(dtype)
+
+
+async def _stepped(case: Case, gaussian: Any, fixed: Rule, max_steps: int) -> Adapted:
+    mean, root = gaussian
+    return await _engine.FULL_RANK(
+        case.target, mean, root, case.still, case.still.drift[0], case.no_past(0),
+        tol=ROUGH_TOL, max_steps=max_steps, **over_rule(case, fixed),
+    )  # fmt: skip
+
+
+def _as_many(case: Case, fixed: Rule, warm: Posterior) -> Rule:
     """The draws of an earlier fit: what was enough there is a good guess."""
-    n = 0 if warm is None else warm.stats.get("draws", 0)
+    n = warm.stats.get("draws", 0)
     if case.options.draws is None and isinstance(fixed, Matched):
         while 2 * fixed.n <= min(n, _most_draws(case)):
             fixed = fixed.doubled()
@@ -253,14 +276,14 @@ async def _whole_with_hyper(case: Case, fixed: Rule) -> Fitted:
     """With hyperparameters the poorer family's are the start."""
     fitted = await _around(case, EigenScale(), fixed, None)
     assert fitted.adapted is not None
-    if AdaptedNumbers.fetched(fitted.adapted.numbers).code is Code.NON_FINITE_DRAWS:
+    if _code(fitted.adapted) is Code.NON_FINITE_DRAWS:
         return fitted
     return await _whole_from(case, fitted.adapted, fitted.rule or fixed)
 
 
 async def _whole_from(case: Case, adapted: Adapted, rule: Rule) -> Fitted:
     """From the Gaussian of a poorer family."""
-    n = case.target.theta.size
+    n = case.learns
     tau = adapted.params[len(adapted.params) - n :]
     root = jnp.diag(adapted.root) if adapted.root.ndim == 1 else adapted.root
     begin = eqx.tree_at(
@@ -297,7 +320,7 @@ async def _on_enough_draws(
 ) -> tuple[Adapted, Draws]:
     """Roughly fitted on as many draws as keep their own cost low. A Gaussian fitted to few draws
     tells less of that cost than there is: hence a second round."""
-    most_loss = DRAW_LOSS_LEARNING if case.target.theta.size else DRAW_LOSS
+    most_loss = DRAW_LOSS_LEARNING if case.learns else DRAW_LOSS
     # What was enough for an earlier fit is not given up for a little.
     for slack in (1, 2) if rule.n == first.n else (3,):
         if _code(adapted) in NOTHING_FOUND:
@@ -320,7 +343,7 @@ async def _shown_of_draws(case: Case, adapted: Adapted, few: Draws, many: Draws)
     """What the `few` first draws show, for the `many` that the fit was made on: gains are the
     search's own, and noise falls with the number of draws."""
     target = case.target.at(adapted.theta)
-    shown = await _inspect(_engine.INSPECT, case, few, target, adapted.mean, adapted.root)
+    shown = await inspected(_engine.INSPECT, case, few, target, adapted.mean, adapted.root)
     share = few.n / many.n
     return shown._replace(
         gain_mean=0.0,
@@ -334,7 +357,7 @@ async def _shown_of_draws(case: Case, adapted: Adapted, few: Draws, many: Draws)
 async def _more_steps(case: Case, adapted: Adapted, rule: Rule, tol: float) -> Adapted:
     return await _engine.FULL_RANK(
         case.target, adapted.mean, adapted.root, adapted.tilt, adapted.params, adapted.past,
-        tol=tol, max_steps=case.options.max_steps, **_over(case, rule),
+        tol=tol, max_steps=case.options.max_steps, **over_rule(case, rule),
     )  # fmt: skip
 
 
@@ -362,7 +385,7 @@ def _counted(adapted: Adapted, more: int) -> Adapted:
 # --- a family around an anchor ----------------------------------------------------------------
 
 
-async def _re_anchored(case: Case, fixed: Rule, poor: bool) -> Case:
+async def _re_anchored(case: Case, fixed: Rule) -> Case:
     """The case with the Gaussian of a few Stein steps in the place of Laplace's. Hyperparameters
     stay where Laplace's evidence put them meanwhile."""
     options, target, rule = case.options, case.target, fixed
@@ -370,7 +393,7 @@ async def _re_anchored(case: Case, fixed: Rule, poor: bool) -> Case:
         rule = Matched(max(256, 4 * case.dim))
     if isinstance(rule, Draws) and 8 * rule.n * case.dim > options.memory // 4:
         return case
-    adapted, note = await _rough(case, rule, poor)
+    adapted, note = await _rough(case, rule, poor=True)
     if not math.isfinite(_finite_elbo(adapted)):
         return case
     elbo = adapted.numbers[0]
@@ -473,27 +496,3 @@ async def _again(case: Case, adapted: Adapted, family: Family, rule: Rule) -> Ad
         case.target, case.start_of_family, adapted.tilt, adapted.params, points=points,
         family=family, **case.options.bound_search,
     )  # fmt: skip
-
-
-# --- what is to be gained ---------------------------------------------------------------------
-
-
-async def _inspect(
-    core: Core[Inspection], case: Case, rule: Rule, target: Target, *gaussian: Any
-) -> _judge.Shown:
-    return _judge.Shown.fetched(await core(target, *gaussian, **_over(case, rule)))
-
-
-def _over(case: Case, rule: Rule) -> dict[str, Any]:
-    points, paired = case.options.points(rule, case.dim), isinstance(rule, Matched)
-    return {"points": points, "paired": paired, "memory": case.options.memory}
-
-
-async def _judge_laplace(case: Case) -> Judged:
-    return await judge_one(case.target, case.found.mode, case.found.root.matrix, case.options)
-
-
-def _is_poor(numbers: LaplaceNumbers, seen: Judged) -> bool:
-    """Laplace's Gaussian falls far short of its own evidence, or stands on a mended Hessian."""
-    short = numbers.log_evidence - seen.diagnosis.elbo.value
-    return not short < max(1.0, 0.1 * seen.z.shape[1]) or numbers.n_repaired > 0
