@@ -174,7 +174,7 @@ async def _checked_rung(case: Case, rung: Family, fixed: Rule, warm: Posterior |
         await _whole_from(case, adapted, rule) if stein else await _whole(case, rule, poor=False)
     )
     chosen_draws = isinstance(case.options.draws, Draws)
-    if chosen_draws and await _fresh_elbo(case, whole) <= await _fresh_elbo(case, fitted):
+    if chosen_draws and not await _fresh_elbo(case, whole) > await _fresh_elbo(case, fitted):
         choice = f"Only {what}: the draws given are too few for more."
         return dataclasses.replace(fitted, shown=shown, choice=choice)
     return dataclasses.replace(whole, choice=f"The whole covariance changes, {gain:.2g} nat.")
