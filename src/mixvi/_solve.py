@@ -102,7 +102,8 @@ async def _without_mode(case: Case, fixed: Rule | None) -> Fitted | None:
             return None
         fitted = await _around(anchored, family, fixed, None)
     assert fitted.adapted is not None
-    return None if _code(fitted.adapted) in NOTHING_FOUND else fitted
+    # Without a mode, steps that do not end are those of an improper posterior, too.
+    return fitted if _code(fitted.adapted) is Code.OK else None
 
 
 # --- family "auto" ----------------------------------------------------------------------------
