@@ -284,7 +284,7 @@ async def _whole_with_hyper(case: Case, fixed: Rule) -> Fitted:
 
 async def _whole_from(case: Case, adapted: Adapted, rule: Rule) -> Fitted:
     """From the Gaussian of a poorer family."""
-    n = case.learns
+    n = case.target.theta.size
     tau = adapted.params[len(adapted.params) - n :]
     root = jnp.diag(adapted.root) if adapted.root.ndim == 1 else adapted.root
     begin = eqx.tree_at(
