@@ -106,6 +106,27 @@ def test_the_slope_is_the_derivative_in_the_hyperparameters(rule, memory):
     np.testing.assert_allclose(seen.bend, plain.bend, rtol=1e-12)
 
 
+@pytest.mark.parametrize("drift", [0.0, 0.3])
+def test_hyperparameters_of_a_conjugate_model(drift):
+    """y ~ N(w, 1), w ~ N(0, v): the evidence is highest where 1 + v is the mean square of y."""
+    y = np.array([1.0, -3.0, 2.0, 4.0, 0.5])
+
+    def log_density(w, h):
+        return (-0.5 * (y - w) ** 2 - 0.5 * w**2 * jnp.exp(-h) - 0.5 * h).sum()
+
+    target, _ = prepare(log_density, np.zeros(5), None, np.dtype(np.float64), 0.0)
+    target = target.at(jnp.zeros(1))
+    tilt = Tilt(jnp.zeros(1), jnp.eye(1), drift * jnp.ones((5, 1)))
+    begin = jnp.zeros(5), jnp.eye(5), jnp.zeros(1)
+    nothing = Past.of(5, 1, np.dtype(np.float64), 2**30)
+    found = stein(target, tilt, begin, over(target), 1e-8, 300, nothing)
+    assert int(found.code) == Code.OK
+    v = np.mean(y**2) - 1
+    assert float(found.tau[0]) == pytest.approx(np.log(v), abs=1e-6)
+    np.testing.assert_allclose(found.mean, y * v / (1 + v), atol=1e-6)
+    np.testing.assert_allclose(found.root @ found.root.T, v / (1 + v) * np.eye(5), atol=1e-6)
+
+
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 30.0])
 def test_a_gaussian_target_is_found_from_afar(scale):
     target = target_of(gaussian, DIM)
