@@ -80,7 +80,7 @@ def test_expectation_against_many_draws(precision, diagonal):
     root = np.array([0.5, 0.3, 0.8, 0.2]) if diagonal else 0.4 * rng.standard_normal((4, 4))
     with jax.enable_x64(True):
         nodes = mixvi.Quadrature(64).make(np.dtype(np.float64))
-        rule = jnp.asarray(nodes.z[None]), jnp.asarray(nodes.weights[None])
+        rule = jnp.asarray(nodes.z[None, :, None, None]), jnp.asarray(nodes.weights[None])
         found = float(model.expected(jnp.asarray(mean), jnp.asarray(root), *rule))
         z = mixvi.Matched(2**15).make(0, 4)
         points = mean + (z * root if diagonal else z @ root.T)
@@ -183,7 +183,7 @@ def test_no_rows_leave_the_prior():
 
 
 def test_quadrature_needs_a_linear_predictor():
-    with pytest.raises(mixvi.InputError, match="one linear predictor per observation"):
+    with pytest.raises(mixvi.InputError, match="quadrature needs linear predictors"):
         mixvi.fit(lambda w: -(w @ w), np.zeros(2), draws=mixvi.Quadrature(64))
     with pytest.raises(mixvi.InputError, match="number of nodes"):
         mixvi.Quadrature(4)

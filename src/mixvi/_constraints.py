@@ -370,7 +370,7 @@ def constrained(
         return target, starts
     else:
         constraints, at = parsed(given, target.structure), None
-    if target.is_linear:
+    if target.n_predictors:
         raise InputError(
             "constraints: a LinearPredictor has a Gaussian prior over unbounded parameters; write "
             "the log density as a function to bind them."

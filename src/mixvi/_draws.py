@@ -19,7 +19,9 @@ from scipy import special, stats
 from ._errors import InputError
 
 # Independent streams from one key: what is adapted to must not be what judges it.
-FIXED, FRESH, PROBES, SAMPLE, WIDER, RESTARTS = range(6)
+FIXED, FRESH, PROBES, SAMPLE, WIDER, RESTARTS, NODES, OTHER_NODES = range(8)
+# Of points for several predictors, at which observations take turns.
+SETS = 32
 
 
 def generator(key: Any, stream: int) -> np.random.Generator:
@@ -157,20 +159,24 @@ class Sobol(Draws):
 
 
 class Nodes(eqx.Module):
-    """A rule for N(0, 1) in one dimension: `E f(z)` is about `sum_k weights_k f(z_k)`."""
+    """A rule for N(0, 1): `E f(z)` is about `sum_i weights_i f(z_i)`; or several for N(0, I_K)."""
 
-    z: Float[Any, " nodes"]
+    z: Float[Any, " nodes"] | Float[Any, "nodes sets k"]
     weights: Float[Any, " nodes"]
 
 
 @dataclasses.dataclass(frozen=True)
 class Quadrature:
-    """One-dimensional integration, for a `LinearPredictor`: `n` equally spaced nodes.
+    """Integration over the predictors of a `LinearPredictor`: `n` nodes.
 
-    The trapezoidal rule with Gaussian weights converges exponentially for analytic functions, at
-    any width: its error is about `exp(-2 pi d / h)`, `d` the distance of the function's nearest
-    singularity from the real line and `h` the spacing, both in standard deviations of the
-    predictor. Gauss-Hermite with as many nodes is a hundred times less exact where that matters.
+    One predictor: equally spaced nodes. The trapezoidal rule with Gaussian weights converges
+    exponentially for analytic functions, at any width: its error is about `exp(-2 pi d / h)`, `d`
+    the distance of the function's nearest singularity from the real line and `h` the spacing, both
+    in standard deviations of the predictor. Gauss-Hermite with as many nodes is a hundred times
+    less exact where that matters.
+
+    K predictors: matched Sobol points in K dimensions, always the same ones. Observations take
+    turns at 32 sets of them, so that the errors of many do not add up.
     """
 
     n: int
@@ -184,7 +190,15 @@ class Quadrature:
         return Quadrature(2 * self.n)
 
     @functools.lru_cache(maxsize=8)  # noqa: B019
-    def make(self, dtype: np.dtype) -> Nodes:
+    def make(self, dtype: np.dtype, dim: int = 1, stream: int = NODES) -> Nodes:
+        """Another `stream` makes other points for several predictors."""
+        if dim > 1:
+            points = Matched(self.n)
+            if (reason := points.refusal(dim, updates_root=False)) is not None:
+                raise InputError(reason)
+            rngs = [np.random.default_rng([stream, one]) for one in range(SETS)]
+            z = np.stack([points.points(rng, dim) for rng in rngs], axis=1)
+            return Nodes(z.astype(dtype), np.full(self.n, 1 / self.n, dtype))
         # Beyond 7.5 standard deviations lies 6e-14 of the mass.
         z = np.linspace(-7.5, 7.5, self.n)
         weights = np.exp(-0.5 * z**2)

@@ -48,9 +48,9 @@ class OverDraws(eqx.Module):
 
 
 class OverNodes(eqx.Module):
-    """The nodes of a rule for N(0, 1), for targets with one linear predictor per observation."""
+    """The nodes of a rule for N(0, I_K), for targets with K linear predictors per observation."""
 
-    z: Float[Array, "chunks chunk"]
+    z: Float[Array, "chunks chunk sets k"]
     weights: Float[Array, "chunks chunk"]
 
 
@@ -171,18 +171,18 @@ def expectation(
 ) -> Expectation:
     """The rule, cut into chunks whose pass fits `memory` bytes. `paired`: draws `z`, then `-z`."""
     if isinstance(points, Nodes):
+        n = points.weights.size
+        nodes = points.z.reshape(n, *(points.z.shape[1:] or (1, 1)))
         mean = jnp.zeros(target.structure.size, points.z.dtype)
 
         def one(z: Array) -> Array:
-            return target.callable.expected(mean, mean, z[None, None], z[None, None], *target.extra)
+            weight = jnp.ones((1, 1), z.dtype)
+            return target.callable.expected(mean, mean, z[None, None], weight, *target.extra)
 
-        n_chunks, size = _cut(points.z.size, bytes_of(jax.grad(one), points.z[0]), memory)
-        fill = n_chunks * size - points.z.size
-        z, weights = (
-            jnp.concatenate([part, jnp.zeros(fill, part.dtype)]).reshape(n_chunks, size)
-            for part in (points.z, points.weights)
-        )
-        return OverNodes(z, weights)
+        n_chunks, size = _cut(n, bytes_of(jax.grad(one), nodes[0]), memory)
+        fill = (0, n_chunks * size - n)
+        z = jnp.pad(nodes, (fill, (0, 0), (0, 0))).reshape(n_chunks, size, *nodes.shape[1:])
+        return OverNodes(z, jnp.pad(points.weights, fill).reshape(n_chunks, size))
     n, dim = points.shape
     n_chunks, size = _cut(n, bytes_of(jax.value_and_grad(target), points[0]), memory)
     # The last chunk is filled up with draws that weigh nothing.
@@ -205,16 +205,17 @@ def nodes_error(
     coarse: Nodes,
     fine: Nodes,
 ) -> Float[Array, ""]:
-    """The largest difference that finer nodes make to the expectation of one observation."""
+    """The largest difference that finer nodes make to the expectation of one observation, which has
+    one predictor."""
     model, extra = target.callable, target.extra
-    eta, sd = model.predictors(mean, root, *extra)
+    eta, spread = model.predictors(mean, root, *extra)
 
     def expected(rule: Nodes) -> Array:
         def add(total: Array, node: tuple[Array, Array]) -> tuple[Array, None]:
             z, weight = node
-            return total + weight * model.likelihoods(eta + sd * z, *extra), None
+            return total + weight * model.likelihoods(eta + spread[:, :, 0] * z, *extra), None
 
-        return lax.scan(add, jnp.zeros_like(eta), (rule.z, rule.weights))[0]
+        return lax.scan(add, jnp.zeros_like(eta[:, 0]), (rule.z, rule.weights))[0]
 
     return jnp.abs(expected(coarse) - expected(fine)).max(initial=0.0)
 

@@ -20,7 +20,7 @@ from ._evidence import Tuned, tuned_laplace
 from ._families import Family, Matrix
 from ._flow import Core
 from ._laplace import Laplace, Root, eigen_root
-from ._look import Inspection, best_width, inspect, rough_start
+from ._look import Inspection, best_width, inspect, lost_to_rule, rough_start
 from ._optimise import Minimum, bfgs, lbfgs, scaled_conjugate_gradients
 from ._stein import Past, stein
 from ._target import Target
@@ -44,6 +44,15 @@ class Adapted(eqx.Module):
     # the fields of AdaptedNumbers in one array: fetched at once
     numbers: Float[Array, " 6"]
     past: Past | None = None  # what Stein steps have learnt
+
+    @property
+    def told(self) -> "AdaptedNumbers":
+        return AdaptedNumbers.fetched(self.numbers)
+
+    def counted(self, more: int) -> "Adapted":
+        """With passes that were made before."""
+        numbers = jnp.asarray(self.numbers).at[2].add(more)
+        return eqx.tree_at(lambda a: a.numbers, self, numbers)
 
 
 class AdaptedNumbers(NamedTuple):
@@ -309,6 +318,18 @@ def inspection_of_laplace(
     return inspection(target, start.mode, root, points, paired, memory)
 
 
+def nodes_loss(
+    target: Target,
+    mean: Float[Array, " dim"],
+    root: Matrix,
+    nodes: Nodes,
+    others: Nodes,
+    memory: int,
+) -> Float[Array, ""]:
+    rules = (expectation(target, rule, memory) for rule in (nodes, others))
+    return lost_to_rule(target, mean, root, *rules)
+
+
 def start_without_mode(
     target: Target, start: Float[Array, " dim"], points: Points, paired: bool, memory: int
 ) -> Float[Array, "dim dim"]:
@@ -358,6 +379,7 @@ RESUME = Core(resume, *BOUND_SEARCH)
 WARM_START = Core(warm_start, "memory")
 LOG_DENSITIES = Core(log_densities, "memory")
 NODES_ERROR = Core(nodes_error)
+NODES_LOSS = Core(nodes_loss, "memory")
 FULL_RANK = Core(full_rank, *STEIN)
 INSPECT = Core(inspection, *STEIN)
 INSPECT_LAPLACE = Core(inspection_of_laplace, *STEIN)

@@ -26,7 +26,7 @@ async def inspected(
 
 
 def over_rule(case: Case, rule: Rule) -> dict[str, Any]:
-    points, paired = case.options.points(rule, case.dim), isinstance(rule, Matched)
+    points, paired = case.options.points(rule, case.target), isinstance(rule, Matched)
     return {"points": points, "paired": paired, "memory": case.options.memory}
 
 

@@ -110,7 +110,8 @@ def fit(
       is added here. The mode is that of the unbounded ones.
     - `draws`: how many (matched) draws, or `mixvi.IID(n)`, `mixvi.Matched(n)`, `mixvi.Sobol(n)`.
       Left out: max(256, 4 D) matched ones, doubled while the bound on fresh draws differs; for
-      a `LinearPredictor` `mixvi.Quadrature(32)`, doubled until the integrals stand still.
+      a `LinearPredictor` `mixvi.Quadrature(32)`, doubled until the integrals stand still (256 or
+      more for several predictors per observation).
     - `optimiser`: "auto" ("stein" for the whole covariance, otherwise "bfgs"), "bfgs" (L-BFGS
       above 2000 free numbers), "lbfgs", "scg", or "stein" (for `family="full"`).
     - `anchor`: the Gaussian that a family adapts: "mode" (Laplace's, as in the paper), "average"

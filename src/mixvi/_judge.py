@@ -6,7 +6,7 @@ The arrays come from compiled code for one problem or a batch; what is made of t
 import dataclasses
 import functools
 import math
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, TypeVar
 
 import jax
 import numpy as np
@@ -14,7 +14,7 @@ from jaxtyping import Float
 from scipy import stats
 
 from ._diagnostics import UNKNOWN, Elsewhere, OtherMode, diagnose, moments, psis, wider_by
-from ._draws import FRESH, IID, PROBES, WIDER, Draws, key_words
+from ._draws import FRESH, IID, PROBES, WIDER, Draws, Quadrature, key_words
 from ._families import EigenScale, Family, FullRank, MeanOnly
 from ._laplace import LaplaceNumbers
 from ._look import Inspection
@@ -90,10 +90,13 @@ def cheapest(shown: Shown, tol: float) -> Family | None:
     return FullRank()
 
 
-def enough_draws(draws: Draws, loss: float, tol: float, most: int) -> Draws:
-    """What they cost falls as one over their number: doubled until it is below `tol`."""
+D = TypeVar("D", Draws, Quadrature)
+
+
+def enough_draws(draws: D, loss: float, tol: float, most: int, rate: float = 1.0) -> D:
+    """What they cost falls as a power of their number: doubled until it is below `tol`."""
     while loss > tol and 2 * draws.n <= most:
-        draws, loss = draws.doubled(), loss / 2
+        draws, loss = draws.doubled(), loss / 2**rate
     return draws
 
 
@@ -146,11 +149,6 @@ def wants_more_draws(elbo_fixed: float, n_fixed: int, seen: Judged) -> bool:
     elbo = seen.diagnosis.elbo
     noise = elbo.se * math.sqrt(1 + len(seen.log_p) / n_fixed)
     return math.isfinite(elbo.value) and abs(elbo_fixed - elbo.value) > max(GAP, 2 * noise)
-
-
-def nodes_note(error: float) -> str:
-    """For a number of nodes that the user chose: what it is worth."""
-    return "" if error <= NODES_TOL else f" Quadrature is off by {error:.0e} per observation."
 
 
 def back_to_draws(error: float) -> str:

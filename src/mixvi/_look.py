@@ -95,6 +95,17 @@ def inspect(
     return Inspection(seen.elbo, gain_mean, gain_widths, gain_root, draw_loss, mean_se)
 
 
+def lost_to_rule(
+    target: Target, mean: Float[Array, " dim"], root: Matrix, rule: Expectation, other: Expectation
+) -> Float[Array, ""]:
+    """Nats that a Gaussian fitted by `rule` loses: an error `e` of the pull costs `|e|^2 / 2`, an
+    error `N` of the bend `|N|^2 / 4`, and two rules of a kind differ by twice their square."""
+    root = jnp.diag(root) if root.ndim == 1 else root
+    one, two = (look(target, mean, root, over) for over in (rule, other))
+    pull, bend = one.pull - two.pull, one.bend - two.bend
+    return 0.25 * pull @ pull + 0.125 * (bend**2).sum()
+
+
 def _gain(b: Float[Array, " dim"]) -> Float[Array, ""]:
     of_each = 0.5 * (b - 1 - jnp.log(jnp.where(b > 0, b, 1.0)))
     return jnp.where(b > 0, of_each, jnp.inf).sum()

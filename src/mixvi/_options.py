@@ -17,7 +17,6 @@ from ._target import FLOAT_TYPES, Target
 AUTO = "auto"
 ANCHORS = (AUTO, "mode", "average")
 N_FRESH = 1000
-FEWEST_NODES = 32
 
 
 @dataclasses.dataclass(frozen=True)
@@ -86,14 +85,15 @@ class Options:
             return None
         if (reason := self.family.refusal(dim)) is not None:
             raise InputError(reason)
-        if self.draws is None and target.is_linear:
-            return Quadrature(FEWEST_NODES)
+        if self.draws is None and target.n_predictors:
+            return fewest_nodes(target.n_predictors)
         if isinstance(self.draws, Quadrature):
-            if not target.is_linear:
+            if not target.n_predictors:
                 raise InputError(
-                    "quadrature needs one linear predictor per observation: write the log density "
-                    "as a mixvi.LinearPredictor, or leave draws= out."
+                    "quadrature needs linear predictors: write the log density as a "
+                    "mixvi.LinearPredictor, or leave draws= out."
                 )
+            self.points(self.draws, target)  # refused here where it cannot be had
             return self.draws
         return self.draws_for(dim)
 
@@ -106,11 +106,16 @@ class Options:
             raise InputError(reason)
         return draws
 
-    def points(self, rule: Draws | Quadrature, dim: int) -> Any:
+    def points(self, rule: Draws | Quadrature, target: Target) -> Any:
         """The draws or nodes themselves: the same object for all problems."""
         if isinstance(rule, Quadrature):
-            return rule.make(self.dtype)
-        return rule.make(self.key, dim, FIXED, self.dtype)
+            return rule.make(self.dtype, target.n_predictors)
+        return rule.make(self.key, target.structure.size, FIXED, self.dtype)
+
+
+def fewest_nodes(n_predictors: int) -> Quadrature:
+    """Where a search begins."""
+    return Quadrature(32) if n_predictors == 1 else Quadrature(max(256, 4 * n_predictors))
 
 
 def checked(

@@ -1,9 +1,10 @@
-"""Room 1. Log densities that see their parameters through one linear predictor per observation.
+"""Room 1. Log densities that see their parameters through a few linear predictors per observation.
 
     log p~(w) = sum_n log p(y_n | eta_n) + log N(w | 0, Lambda^-1),     eta = Phi w
 
 Under a Gaussian `w ~ N(mu, B B^T)` every `eta_n` is Gaussian too, so the expectation of the first
-term is a sum of one-dimensional integrals and that of the second is closed:
+term is a sum of integrals over one dimension (K of them, where each of K predictors has weights of
+its own: `eta_nk = phi_n^T w_k`) and that of the second is closed:
 
     E log N(w | 0, Lambda^-1) = (log det Lambda - D log 2 pi - mu^T Lambda mu - tr B^T Lambda B) / 2
 """
@@ -25,18 +26,20 @@ Matrix = Float[Array, "dim dim"] | Float[Array, " dim"]
 
 
 class LinearPredictor(eqx.Module):
-    """A log density with one linear predictor per observation and a Gaussian prior.
+    """A log density with linear predictors and a Gaussian prior.
 
     Call it as any log density; `fit` sees what it is and integrates by quadrature instead of draws:
-    no sampling noise and far less work.
+    no sampling noise and far less work. The shape of `init` says how many predictors an observation
+    has: one for a vector (dim,), K for a matrix (K, dim), a row of weights for each.
 
     **Arguments:**
 
     - `design`: the matrix `Phi` of shape (n, dim), or a function that makes it.
-    - `log_likelihood`: a function of the vector `eta` (n,) that gives the log density of each
+    - `log_likelihood`: a function of `eta` (n,), or (n, K), that gives the log density of each
       observation, (n,): entry n may depend on `eta[n]` only.
-    - `prior_precision`: of `w`: a number, a vector (the diagonal), a matrix, or a function that
-      makes one.
+    - `prior_precision`: of `w`: a number, a vector (dim,) (the diagonal, the same for all rows of
+      weights), a matrix (dim, dim) for one predictor, or an array (K, dim) for several; or a
+      function that makes one.
     - `log_hyper_prior`: a function that gives a number to be added, the log prior density of the
       hyperparameters; nothing when left out.
 
@@ -67,88 +70,117 @@ class LinearPredictor(eqx.Module):
             values = np.asarray(given, dtype=np.float64)
         except jax.errors.TracerArrayConversionError:
             return  # made inside compiled code, where its numbers are not known
-        square = values.ndim == 2 and values.shape[0] == values.shape[1]
-        if square and np.isfinite(values).all():
+        symmetric = values.ndim == 2 and np.array_equal(values, values.T)
+        if symmetric and np.isfinite(values).all():
             values = np.linalg.eigvalsh(values)
         if not (np.isfinite(values).all() and (values > 0).all()):
             raise InputError("LinearPredictor: prior_precision must be positive (definite).")
 
     def __call__(self, w: Any, *extra: Any) -> Float[Array, ""]:
-        design = self._design(w, extra)
-        return self._likelihoods(design @ w, extra).sum() + self._prior(w, None, extra)
+        if getattr(w, "ndim", 0) not in (1, 2) or (w.ndim == 2 and w.shape[0] < 2):
+            raise InputError(
+                "LinearPredictor: init must be one vector, or a matrix with a row of weights for "
+                "each of two or more predictors, not "
+                + (f"of shape {w.shape}." if hasattr(w, "shape") else "a container of several.")
+            )
+        design = self._design(w.dtype, extra)
+        if w.shape[-1] != design.shape[1]:
+            raise InputError(
+                f"LinearPredictor: the design has shape {design.shape} and the parameters "
+                f"{w.shape}; they must be (n, dim) and (dim,) or (K, dim)."
+            )
+        k = 1 if w.ndim == 1 else w.shape[0]
+        return self._likelihoods(design @ w.T, extra).sum() + self._prior(w.ravel(), None, k, extra)
 
     def expected(
         self,
-        mean: Float[Array, " dim"],
+        mean: Float[Array, " weights"],
         root: Matrix,
-        z: Float[Array, "chunks chunk"],
+        z: Float[Array, "chunks chunk sets k"],
         weights: Float[Array, "chunks chunk"],
         *extra: Any,
     ) -> Float[Array, ""]:
-        """`E log p~(w)` under `N(mean, root root^T)`, `z` and `weights` a rule for N(0, 1)."""
-        eta, sd = self.predictors(mean, root, *extra)
+        """`E log p~(w)` under `N(mean, root root^T)`, `z` and `weights` rules for N(0, I_K): the
+        observations take turns at its sets."""
+        eta, spread = self.predictors(mean, root, *extra)
+        turns = -(-eta.shape[0] // z.shape[2])
+
+        def values(node: Float[Array, "sets k"]) -> Float[Array, " n"]:
+            own = jnp.tile(node, (turns, 1))[: eta.shape[0]]
+            return self.likelihoods(eta + (spread @ own[:, :, None])[:, :, 0], *extra)
 
         def chunk(nodes: Array, its_weights: Array) -> Array:
-            at = eta + sd * nodes[:, None]
-            return (its_weights @ jax.vmap(lambda e: self._likelihoods(e, extra))(at)).sum()
+            return (its_weights @ jax.vmap(values)(nodes)).sum()
 
         if z.shape[0] == 1:
-            return chunk(z[0], weights[0]) + self._prior(mean, root, extra)
+            return chunk(z[0], weights[0]) + self._prior(mean, root, eta.shape[1], extra)
 
         # One chunk's values live at a time, in the backward pass too.
         def add(total: Array, batch: tuple[Array, Array]) -> tuple[Array, None]:
             return total + jax.checkpoint(chunk)(*batch), None
 
         likelihood, _ = lax.scan(add, jnp.zeros((), mean.dtype), (z, weights))
-        return likelihood + self._prior(mean, root, extra)
+        return likelihood + self._prior(mean, root, eta.shape[1], extra)
 
     def predictors(
-        self, mean: Float[Array, " dim"], root: Matrix, *extra: Any
-    ) -> tuple[Float[Array, " n"], Float[Array, " n"]]:
-        """Mean and standard deviation of every `eta_n`."""
-        design = self._design(mean, extra)
-        spread = design * root if root.ndim == 1 else design @ root
-        variance = (spread**2).sum(1)
-        # The root has no derivative at zero, where a row of the design is zero.
-        sd = jnp.where(variance > 0, jnp.sqrt(jnp.where(variance > 0, variance, 1.0)), 0.0)
-        return design @ mean, sd
+        self, mean: Float[Array, " weights"], root: Matrix, *extra: Any
+    ) -> tuple[Float[Array, "n k"], Float[Array, "n k k"]]:
+        """Mean and root of the covariance of every `eta_n`; `mean` and `root` of flat weights."""
+        design = self._design(mean.dtype, extra)
+        by_row = (-1, design.shape[1])
+        eta = design @ mean.reshape(by_row).T
+        k = eta.shape[1]
+        if root.ndim == 1:
+            variance = design**2 @ (root**2).reshape(by_row).T
+            return eta, small_cholesky(variance[:, :, None] * jnp.eye(k, dtype=mean.dtype))
 
-    def likelihoods(self, eta: Float[Array, " n"], *extra: Any) -> Float[Array, " n"]:
-        return self._likelihoods(eta, extra)
+        def block(columns: Float[Array, "weights some"]) -> Float[Array, "n k k"]:
+            rows = jnp.einsum("nd,kdc->nkc", design, columns.reshape(k, design.shape[1], -1))
+            return jnp.einsum("nkc,nlc->nkl", rows, rows)
 
-    def _design(self, w: Any, extra: tuple) -> Float[Array, "n dim"]:
+        if k == 1:
+            return eta, small_cholesky(block(root))
+        # As many columns of the root at a time as one predictor has weights.
+        blocks = jnp.moveaxis(root.reshape(root.shape[0], k, -1), 1, 0)
+        add = jax.checkpoint(lambda total, columns: total + block(columns))
+        start = jnp.zeros((eta.shape[0], k, k), mean.dtype)
+        covariance = lax.scan(lambda total, c: (add(total, c), None), start, blocks)[0]
+        return eta, small_cholesky(covariance)
+
+    def likelihoods(self, eta: Float[Array, "n k"], *extra: Any) -> Float[Array, " n"]:
+        return self._likelihoods(eta[:, 0] if eta.shape[1] == 1 else eta, extra)
+
+    def _design(self, dtype: Any, extra: tuple) -> Float[Array, "n dim"]:
         design = jnp.asarray(self.design(*extra) if callable(self.design) else self.design)
-        if not hasattr(w, "ndim"):
+        if design.ndim != 2:
             raise InputError(
-                "LinearPredictor: init must be one vector, not a container of several."
+                f"LinearPredictor: the design has shape {design.shape}; it must be (n, dim)."
             )
-        if w.ndim != 1 or design.ndim != 2 or design.shape[1] != w.shape[0]:
-            raise InputError(
-                f"LinearPredictor: the design has shape {design.shape} and the parameters "
-                f"{w.shape}; they must be (n, dim) and (dim,)."
-            )
-        return design.astype(w.dtype)
+        return design.astype(dtype)
 
     def _likelihoods(self, eta: Array, extra: tuple) -> Float[Array, " n"]:
         values = jnp.asarray(self.log_likelihood(eta, *extra))
-        if values.shape != eta.shape:
+        if values.shape != eta.shape[:1]:
             raise InputError(
                 f"LinearPredictor: log_likelihood returned shape {values.shape} for predictors of "
                 f"shape {eta.shape}: it must give one number per observation, not their sum."
             )
         return values
 
-    def _prior(self, mean: Array, root: Array | None, extra: tuple) -> Float[Array, ""]:
+    def _prior(self, mean: Array, root: Array | None, k: int, extra: tuple) -> Float[Array, ""]:
         """`E log N(w | 0, Lambda^-1)`, at the point `mean` itself without a root; and the
         hyperparameters' own prior."""
         given = self.prior_precision
         precision = jnp.asarray(given(*extra) if callable(given) else given, mean.dtype)
-        dim = mean.size
-        if precision.ndim > 2 or any(length != dim for length in precision.shape):
+        dim, columns = mean.size, mean.size // k
+        whole = (dim, dim) if k == 1 else (k, columns)
+        if precision.shape not in ((), (columns,), whole):
             raise InputError(
                 f"LinearPredictor: prior_precision has shape {precision.shape}; it must be a "
-                f"number, a vector of length {dim} or a {dim} x {dim} matrix."
+                f"number, a vector of length {columns} or an array of shape {whole}."
             )
+        if k > 1:
+            precision = jnp.broadcast_to(precision, whole).ravel()
         if precision.ndim < 2:
             # sum_ij B_ij^2 lambda_i
             square = mean**2
@@ -164,3 +196,20 @@ class LinearPredictor(eqx.Module):
             log_det = 2 * jnp.log(jnp.diagonal(jnp.linalg.cholesky(precision))).sum()
         value = 0.5 * (log_det - form - dim * math.log(2 * math.pi))
         return value if self.log_hyper_prior is None else value + self.log_hyper_prior(*extra)
+
+
+def small_cholesky(covariance: Float[Array, "n k k"]) -> Float[Array, "n k k"]:
+    """Lower roots of many small matrices at once, column by column. A direction without variance
+    gets a column of zeros, where the root has no derivative."""
+    k, left = covariance.shape[-1], covariance
+    rounding = 8 * jnp.finfo(covariance.dtype).eps
+    columns = []
+    for i in range(k):
+        pivot = left[:, i, i]
+        sound = pivot > rounding * covariance[:, i, i]
+        scale = jnp.where(sound, jax.lax.rsqrt(jnp.where(sound, pivot, 1.0)), 0.0)
+        below = jnp.where(jnp.arange(k) < i, 0.0, left[:, :, i])
+        column = below * scale[:, None]
+        left = left - column[:, :, None] * column[:, None, :]
+        columns.append(column)
+    return jnp.stack(columns, axis=-1)

@@ -17,7 +17,16 @@ import numpy as np
 from . import _engine, _judge
 from ._diagnostics import Elsewhere
 from ._draws import Draws, Matched, Quadrature
-from ._engine import Adapted, AdaptedNumbers
+from ._engine import Adapted
+from ._enough import (
+    ROUGH_TOL,
+    enough_draws,
+    enough_nodes,
+    more_steps,
+    most_draws,
+    on_enough_draws,
+    shown_of_draws,
+)
 from ._errors import Code
 from ._evidence import Tuned
 from ._examine import diagnosed, inspected, is_poor, judge_laplace, judge_one, over_rule
@@ -28,14 +37,10 @@ from ._outcome import NOTHING_FOUND, Case, Fitted, Outcome, Rule, failure, finis
 from ._posterior import Judged, Posterior
 from ._target import Target
 
-MOST_DOUBLINGS = 4
-# Nats: what is not worth another rung, and what the choice of draws may cost.
-GAIN, DRAW_LOSS = 0.005, 0.005
-# Hyperparameters that are learnt are one point of many: what that neglects is far more.
-DRAW_LOSS_LEARNING = 0.05
-# Stein steps on the first, few draws go this far, and this many steps; then there are more draws.
-ROUGH_TOL, ROUGH_STEPS = 0.03, 100
-MOST_DRAWS = 2**15
+# Nats: what is not worth another rung.
+GAIN = 0.005
+# Stein steps on the first, few draws go this many steps; then there are more draws.
+ROUGH_STEPS = 100
 
 
 async def solved(
@@ -103,7 +108,7 @@ async def _without_mode(case: Case, fixed: Rule | None) -> Fitted | None:
         fitted = await _around(anchored, family, fixed, None)
     assert fitted.adapted is not None
     # Without a mode, steps that do not end are those of an improper posterior, too.
-    return fitted if _code(fitted.adapted) is Code.OK else None
+    return fitted if fitted.adapted.told.code is Code.OK else None
 
 
 # --- family "auto" ----------------------------------------------------------------------------
@@ -154,11 +159,18 @@ def _laplace_is_enough(seen: Judged) -> str:
 
 async def _checked_rung(case: Case, rung: Family, fixed: Rule, warm: Posterior | None) -> Fitted:
     """Fits `rung`, and goes on to the whole covariance where that turns out to pay."""
-    fitted = await _around(case, rung, fixed, warm)
+    adapted = await _searched(case, rung, fixed, warm)
+    if isinstance(fixed, Quadrature) and case.options.by_stein:
+        # Few nodes, which have no noise, already tell.
+        gain = await _left_to_gain(case, adapted, fixed)
+        if gain >= GAIN:
+            whole = await _whole_from(case, adapted, fixed)
+            return dataclasses.replace(whole, choice=_whole_gains(gain))
+    fitted = await _refined(case, adapted, rung, fixed)
     assert fitted.adapted is not None
     adapted, rule = fitted.adapted, fitted.rule or fixed
     what = "means move" if isinstance(rung, MeanOnly) else "means and widths change"
-    if _code(adapted) is not Code.OK:
+    if adapted.told.code is not Code.OK:
         # Stein steps tell a bound that has no maximum from one that is hard to climb.
         whole_can = case.options.by_stein and not case.learns
         other = await _whole(case, fixed, poor=False) if whole_can else fitted
@@ -178,13 +190,25 @@ async def _checked_rung(case: Case, rung: Family, fixed: Rule, warm: Posterior |
     if chosen_draws and not await _fresh_elbo(case, whole) > await _fresh_elbo(case, fitted):
         choice = f"Only {what}: the draws given are too few for more."
         return dataclasses.replace(fitted, shown=shown, choice=choice)
-    return dataclasses.replace(whole, choice=f"The whole covariance changes, {gain:.2g} nat.")
+    return dataclasses.replace(whole, choice=_whole_gains(gain))
+
+
+async def _left_to_gain(case: Case, adapted: Adapted, rule: Rule) -> float:
+    if adapted.told.code is not Code.OK:
+        return 0.0
+    here = case.target.at(adapted.theta)
+    shown = await inspected(_engine.INSPECT, case, rule, here, adapted.mean, adapted.root)
+    return shown.gain(GAIN)
+
+
+def _whole_gains(gain: float) -> str:
+    return f"The whole covariance changes, {gain:.2g} nat."
 
 
 async def _fresh_elbo(case: Case, fitted: Fitted) -> float:
     """On fresh draws, the same for all; what found nothing has its own word to say."""
     adapted = fitted.adapted
-    if adapted is None or _code(adapted) in NOTHING_FOUND:
+    if adapted is None or adapted.told.code in NOTHING_FOUND:
         return math.inf
     target = case.target.at(adapted.theta)
     seen = await judge_one(target, adapted.mean, adapted.root, case.options)
@@ -268,18 +292,22 @@ def _as_many(case: Case, fixed: Rule, warm: Posterior) -> Rule:
     """The draws of an earlier fit: what was enough there is a good guess."""
     n = warm.stats.get("draws", 0)
     if case.options.draws is None and isinstance(fixed, Matched):
-        while 2 * fixed.n <= min(n, _most_draws(case)):
+        while 2 * fixed.n <= min(n, most_draws(case)):
             fixed = fixed.doubled()
     return fixed
 
 
+def _finite_elbo(adapted: Adapted) -> float:
+    elbo, code = adapted.told.elbo, adapted.told.code
+    return elbo if math.isfinite(elbo) and code not in NOTHING_FOUND else -math.inf
+
+
 async def _whole_with_hyper(case: Case, fixed: Rule) -> Fitted:
     """With hyperparameters the poorer family's are the start."""
-    fitted = await _around(case, EigenScale(), fixed, None)
-    assert fitted.adapted is not None
-    if _code(fitted.adapted) is Code.NON_FINITE_DRAWS:
-        return fitted
-    return await _whole_from(case, fitted.adapted, fitted.rule or fixed)
+    adapted = await _searched(case, EigenScale(), fixed, None)
+    if adapted.told.code is Code.NON_FINITE_DRAWS:
+        return Fitted("eig", adapted, fixed, note=case.note)
+    return await _whole_from(case, adapted, fixed)
 
 
 async def _whole_from(case: Case, adapted: Adapted, rule: Rule) -> Fitted:
@@ -293,7 +321,8 @@ async def _whole_from(case: Case, adapted: Adapted, rule: Rule) -> Fitted:
         (tau, root, case.no_past(n)),
         is_leaf=lambda leaf: leaf is None,
     )
-    begin = _counted(await _more_steps(case, begin, rule, ROUGH_TOL), _passes(adapted))
+    begin = await more_steps(case, begin, rule, ROUGH_TOL)
+    begin = begin.counted(adapted.told.n_passes)
     return await _polished(case, begin, rule, "", rule)
 
 
@@ -302,85 +331,18 @@ async def _polished(case: Case, adapted: Adapted, first: Rule, note: str, rule: 
     told by the `first`, few ones."""
     options, shown = case.options, None
     if isinstance(first, Draws) and isinstance(rule, Draws) and options.draws is None:
-        adapted, rule = await _on_enough_draws(case, adapted, first, rule)
-    if _code(adapted) not in NOTHING_FOUND:
-        more = await _more_steps(case, adapted, rule, options.tol)
-        adapted = _counted(more, _passes(adapted))
-    if _code(adapted) in NOTHING_FOUND:
-        return Fitted("full", adapted, rule, note=note)
-    if isinstance(rule, Quadrature):
-        adapted, rule, said = await _enough_nodes(case, adapted, FullRank(), rule)
+        adapted, rule = await on_enough_draws(case, adapted, first, rule)
+    elif isinstance(rule, Quadrature) and adapted.told.code not in NOTHING_FOUND:
+        adapted, rule, said = await enough_nodes(case, adapted, FullRank(), rule)
         note += said
-    elif isinstance(first, Draws) and isinstance(rule, Draws):
-        shown = await _shown_of_draws(case, adapted, first, rule)
+    if adapted.told.code not in NOTHING_FOUND:
+        more = await more_steps(case, adapted, rule, options.tol)
+        adapted = more.counted(adapted.told.n_passes)
+    if adapted.told.code in NOTHING_FOUND:
+        return Fitted("full", adapted, rule, note=note)
+    if isinstance(first, Draws) and isinstance(rule, Draws):
+        shown = await shown_of_draws(case, adapted, first, rule)
     return Fitted("full", adapted, rule, shown=shown, note=note)
-
-
-async def _on_enough_draws(
-    case: Case, adapted: Adapted, first: Draws, rule: Draws
-) -> tuple[Adapted, Draws]:
-    """Roughly fitted on as many draws as keep their own cost low. A Gaussian fitted to few draws
-    tells less of that cost than there is: hence a second round."""
-    most_loss = DRAW_LOSS_LEARNING if case.learns else DRAW_LOSS
-    # What was enough for an earlier fit is not given up for a little.
-    for slack in (1, 2) if rule.n == first.n else (3,):
-        if _code(adapted) in NOTHING_FOUND:
-            break
-        loss = (await _shown_of_draws(case, adapted, first, rule)).draw_loss
-        if loss < slack * most_loss:
-            break
-        more = _judge.enough_draws(rule, loss, most_loss, _most_draws(case))
-        if more.n == rule.n:
-            break
-        again = await _more_steps(case, adapted, more, ROUGH_TOL)
-        if _code(again) is Code.NON_FINITE_DRAWS:
-            # More draws reach further, to where there is no density: stay with these.
-            break
-        adapted, rule = _counted(again, _passes(adapted)), more
-    return adapted, rule
-
-
-async def _shown_of_draws(case: Case, adapted: Adapted, few: Draws, many: Draws) -> _judge.Shown:
-    """What the `few` first draws show, for the `many` that the fit was made on: gains are the
-    search's own, and noise falls with the number of draws."""
-    target = case.target.at(adapted.theta)
-    shown = await inspected(_engine.INSPECT, case, few, target, adapted.mean, adapted.root)
-    share = few.n / many.n
-    return shown._replace(
-        gain_mean=0.0,
-        gain_widths=0.0,
-        gain_root=0.0,
-        draw_loss=shown.draw_loss * share,
-        mean_se=shown.mean_se * math.sqrt(share),
-    )
-
-
-async def _more_steps(case: Case, adapted: Adapted, rule: Rule, tol: float) -> Adapted:
-    return await _engine.FULL_RANK(
-        case.target, adapted.mean, adapted.root, adapted.tilt, adapted.params, adapted.past,
-        tol=tol, max_steps=case.options.max_steps, **over_rule(case, rule),
-    )  # fmt: skip
-
-
-def _most_draws(case: Case) -> int:
-    return max(2, min(MOST_DRAWS, case.options.memory // 4 // (8 * case.dim)))
-
-
-def _code(adapted: Adapted) -> Code:
-    return AdaptedNumbers.fetched(adapted.numbers).code
-
-
-def _finite_elbo(adapted: Adapted) -> float:
-    elbo = AdaptedNumbers.fetched(adapted.numbers).elbo
-    return elbo if math.isfinite(elbo) and _code(adapted) not in NOTHING_FOUND else -math.inf
-
-
-def _passes(adapted: Adapted) -> int:
-    return AdaptedNumbers.fetched(adapted.numbers).n_passes
-
-
-def _counted(adapted: Adapted, more: int) -> Adapted:
-    return eqx.tree_at(lambda a: a.numbers, adapted, jnp.asarray(adapted.numbers).at[2].add(more))
 
 
 # --- a family around an anchor ----------------------------------------------------------------
@@ -404,10 +366,13 @@ async def _re_anchored(case: Case, fixed: Rule) -> Case:
 
 
 async def _around(case: Case, family: Family, fixed: Rule, warm: Posterior | None) -> Fitted:
-    """Fits, and goes on with more draws or nodes (each time from where the last fit ended) while
-    there are too few. A number that the user chose is left as it is."""
+    return await _refined(case, await _searched(case, family, fixed, warm), family, fixed)
+
+
+async def _searched(case: Case, family: Family, fixed: Rule, warm: Posterior | None) -> Adapted:
+    """The family on the first draws or nodes."""
     options, target, found, tuned = case.options, case.target, case.start_of_family, case.tuned
-    points = options.points(fixed, case.dim)
+    points = options.points(fixed, case.target)
     tilt, params, search = None, None, {"family": family, **options.bound_search}
     # A search that could not leave its first start is better begun from the Laplace Gaussian.
     if warm is not None and not family.start_is_stationary:
@@ -417,83 +382,17 @@ async def _around(case: Case, family: Family, fixed: Rule, warm: Posterior | Non
         )
         params = params if bool(is_better) else None
     if params is None:
-        adapted = await _engine.CLIMB(target, found, tuned, points=points, **search)
-    else:
-        adapted = await _engine.RESUME(target, found, tilt, params, points=points, **search)
+        return await _engine.CLIMB(target, found, tuned, points=points, **search)
+    return await _engine.RESUME(target, found, tilt, params, points=points, **search)
+
+
+async def _refined(case: Case, adapted: Adapted, family: Family, fixed: Rule) -> Fitted:
+    """Goes on with more draws or nodes (each time from where the last fit ended) while there are
+    too few. A number that the user chose is left as it is."""
     note, rule, seen = case.note, fixed, None
     if isinstance(rule, Quadrature):
-        adapted, rule, more = await _enough_nodes(case, adapted, family, rule)
+        adapted, rule, more = await enough_nodes(case, adapted, family, rule)
         note += more
-    if isinstance(rule, Draws) and options.draws is None:
-        adapted, rule, seen = await _enough_draws(case, adapted, family, rule)
+    if isinstance(rule, Draws) and case.options.draws is None:
+        adapted, rule, seen = await enough_draws(case, adapted, family, rule)
     return Fitted(family.name, adapted, rule, seen, note=note)
-
-
-async def _enough_draws(
-    case: Case, adapted: Adapted, family: Family, fixed: Draws
-) -> tuple[Adapted, Draws, Judged | None]:
-    """Doubles the draws while they do not stand for fresh ones."""
-    options, target = case.options, case.target
-    for _ in range(MOST_DOUBLINGS):
-        numbers = AdaptedNumbers.fetched(adapted.numbers)
-        if numbers.code is not Code.OK:
-            break
-        seen = await judge_one(target.at(adapted.theta), adapted.mean, adapted.root, options)
-        affordable = 16 * fixed.n * case.dim <= options.memory // 4
-        if not (affordable and _judge.wants_more_draws(numbers.elbo, fixed.n, seen)):
-            return adapted, fixed, seen
-        more = fixed.doubled()
-        again = await _again(case, adapted, family, more)
-        if _code(again) is Code.NON_FINITE_DRAWS:
-            return adapted, fixed, seen
-        adapted, fixed = again, more
-    return adapted, fixed, None
-
-
-async def _enough_nodes(
-    case: Case, adapted: Adapted, family: Family, fixed: Quadrature
-) -> tuple[Adapted, Rule, str]:
-    """Takes as many nodes as the integrals need where the fit ended; draws where none suffice."""
-    options, target = case.options, case.target
-
-    async def error(rule: Quadrature) -> float:
-        fitted, fine = target.at(adapted.theta), rule.doubled()
-        rules = {"coarse": rule.make(options.dtype), "fine": fine.make(options.dtype)}
-        return float(await _engine.NODES_ERROR(fitted, adapted.mean, adapted.root, **rules))
-
-    async def next_that_suffices(rule: Quadrature) -> Quadrature | None:
-        while rule.n < _judge.MOST_NODES:
-            rule = rule.doubled()
-            if await error(rule) <= _judge.NODES_TOL:
-                return rule
-        return None
-
-    if options.draws is not None:
-        return adapted, fixed, _judge.nodes_note(await error(fixed))
-    while not (now := await error(fixed)) <= _judge.NODES_TOL:
-        enough = await next_that_suffices(fixed)
-        if enough is None or _code(adapted) is not Code.OK:
-            draws = options.draws_for(case.dim)
-            return await _afresh(case, adapted, family, draws), draws, _judge.back_to_draws(now)
-        adapted, fixed = await _again(case, adapted, family, enough), enough
-    return adapted, fixed, ""
-
-
-async def _afresh(case: Case, adapted: Adapted, family: Family, draws: Draws) -> Adapted:
-    if adapted.past is not None:
-        return await _more_steps(case, adapted, draws, case.options.tol)
-    points = case.options.points(draws, case.dim)
-    return await _engine.CLIMB(
-        case.target, case.start_of_family, case.tuned, points=points, family=family,
-        **case.options.bound_search,
-    )  # fmt: skip
-
-
-async def _again(case: Case, adapted: Adapted, family: Family, rule: Rule) -> Adapted:
-    if adapted.past is not None:
-        return await _more_steps(case, adapted, rule, case.options.tol)
-    points = case.options.points(rule, case.dim)
-    return await _engine.RESUME(
-        case.target, case.start_of_family, adapted.tilt, adapted.params, points=points,
-        family=family, **case.options.bound_search,
-    )  # fmt: skip

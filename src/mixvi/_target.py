@@ -116,9 +116,12 @@ class Target:
         return joined(self.arrays, self.function)
 
     @property
-    def is_linear(self) -> bool:
-        """Expectations are one-dimensional integrals."""
-        return isinstance(self.callable, LinearPredictor)
+    def n_predictors(self) -> int:
+        """Expectations are integrals over so many dimensions; 0 where nothing is known of them."""
+        if not isinstance(self.callable, LinearPredictor):
+            return 0
+        shape = self.structure.shapes[0]
+        return shape[0] if len(shape) == 2 else 1
 
     def at(self, theta: Float[Any, "*batch hyper"]) -> "Target":
         return dataclasses.replace(self, theta=theta)

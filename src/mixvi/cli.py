@@ -117,12 +117,12 @@ def _experiments(options: argparse.Namespace) -> int:
 
 def _quick(options: argparse.Namespace) -> int:
     from .paper import experiments
-    from .paper._protocol import QUICK, QUICK_DRAWS, Settings
+    from .paper._protocol import QUICK, Settings
     from .paper.printed import METHODS
 
     plan = experiments.Plan(
         ("toy", "cauchy", "multiclass"),
-        Settings(QUICK, QUICK_DRAWS, seed=options.seed),
+        Settings(QUICK, seed=options.seed),
         ("mixture", "cauchy", "iris", "wine", "balance"),
         METHODS,
         n_splits={"cauchy": 10, "multiclass": 5},

@@ -27,10 +27,8 @@ class Model(eqx.Module):
     # --- the log density ----------------------------------------------------------------------
 
     @property
-    def log_density(self) -> Any:
+    def log_density(self) -> LinearPredictor:
         """For `fit(model.log_density, model.init(shared), data=..., hyper=...)`."""
-        if self.likelihood.n_outputs > 1:
-            return SeveralPredictors(self)
         return LinearPredictor(
             _Design(self), _LogLikelihood(self), _Precision(self), _HyperPrior(self)
         )
@@ -100,20 +98,6 @@ class _HyperPrior(eqx.Module):
 
     def __call__(self, hyper: Hyper, data: Data) -> Any:
         return self.model.log_hyper_prior(hyper, data)
-
-
-class SeveralPredictors(eqx.Module):
-    """The log density for several predictors per observation: one row of weights for each."""
-
-    model: Model
-
-    def __call__(self, w: Float[Array, "outputs weights"], hyper: Hyper, data: Data) -> Array:
-        model = self.model
-        eta = model.design(hyper, data) @ w.T
-        precision = model.precision(hyper, data)
-        prior = 0.5 * (jnp.log(precision / (2 * jnp.pi)) - precision * w**2).sum()
-        prior = prior + model.log_hyper_prior(hyper, data)
-        return model.log_likelihoods(eta, hyper, data).sum() + prior
 
 
 # --- starts -----------------------------------------------------------------------------------

@@ -17,9 +17,6 @@ from .._options import one_of
 
 METHODS = ("laplace", "mu", "eig", "lr", "diag", "full", "auto")
 N_PREDICT = 10_000
-# Softmax posteriors have no quadrature: eight draws a dimension for the largest here, as many as
-# `fit` takes by default after it has doubled its draws once.
-N_MATCHED = 2048
 
 
 class LowRankFromNoise(LowRank):
@@ -59,16 +56,16 @@ class Protocol:
     weak_prior: bool
     scale_by: str
     optimiser: str
-    iid_draws: int | None  # None: quadrature for one predictor, matched draws for several
+    iid_draws: int | None  # None: quadrature
     diag_starts: tuple[str, ...] = ("laplace", "small")
     hyper_steps: int = 200  # most evaluations of Laplace's evidence
 
     def draws(self, n_outputs: int, n: int | None) -> Draws | None:
-        """The fixed draws, `n` of them if that is said. None in our protocol for one predictor,
-        which is integrated by quadrature, and for the 2-D example: as `fit` does by default."""
+        """The fixed draws, `n` of them if that is said. None in our protocol: as `fit` does by
+        default, by quadrature over linear predictors (always, where there is one)."""
         if self.iid_draws is not None:
             return IID(n or self.iid_draws)
-        return None if n_outputs == 1 else Matched(n or N_MATCHED)
+        return None if n is None or n_outputs == 1 else Matched(n)
 
     def families(self, method: str, seed: int) -> dict[str, Any]:
         """What to fit for a method, by the name of its start; VI_diag has two."""
@@ -88,9 +85,8 @@ class Protocol:
 
 BEST = Protocol("best", (30,), None, True, "training", "bfgs", None)
 PAPER = Protocol("paper", (10, 20, 30), 10, False, "published", "scg", 1000, hyper_steps=1000)
-# A small number of draws, and one start where two nearly always end at the same bound.
+# One start where two nearly always end at the same bound.
 QUICK = dataclasses.replace(BEST, diag_starts=("laplace",))
-QUICK_DRAWS = 256
 PROTOCOLS = {one.name: one for one in (BEST, PAPER)}
 
 

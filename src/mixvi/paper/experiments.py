@@ -190,12 +190,12 @@ def _source() -> str:
 
 
 def _cost(task: Task) -> int:
-    """Roughly: rows times predictors, and a hundredfold where draws stand for quadrature."""
+    """Roughly: rows times predictors, and tenfold where there are several."""
     if task.experiment in ("toy", "cauchy"):
         return len(task.splits)
     record = data.REGISTRY[task.set]
     rows = record.n_train * len(task.splits)
-    return rows if record.n_classes == 2 else 100 * rows * record.n_classes
+    return rows if record.n_classes == 2 else 10 * rows * record.n_classes
 
 
 def _in_threads(tasks: list[Task], done: set[Key], emit: Any) -> None:
