@@ -12,7 +12,7 @@ import equinox as eqx
 import jax
 import jax.numpy as jnp
 from jax import lax
-from jaxtyping import Array, Float, Int
+from jaxtyping import Array, Bool, Float, Int
 
 from ._elbo import Expectation, Tilt
 from ._errors import Code
@@ -24,7 +24,8 @@ RUNNING = -1
 # Of a step: the log factor by which a width may change, and half the way of the mean in sds.
 FIRST_REACH, LONGEST_REACH, SHORTEST_REACH = 1.0, 4.0, 1e-9
 ACCEPT, POOR, GOOD = 0.01, 0.1, 0.5
-PAIRS_KEPT = 10
+# Ridges along which hyperparameters drag the Gaussian take more of them.
+PAIRS_KEPT, PAIRS_LEARNING = 10, 40
 # A root that has grown by this factor is on its way to infinity.
 RAN_OFF = 1e10
 LONGEST_HYPER_STEP = 1.0
@@ -67,7 +68,7 @@ class Past(eqx.Module):
     @classmethod
     def of(cls, dim: int, n_tau: int, dtype, memory: int) -> "Past":
         """Nothing yet."""
-        kept = max(2, min(PAIRS_KEPT, memory // (64 * dim**2)))
+        kept = max(2, min(PAIRS_LEARNING if n_tau else PAIRS_KEPT, memory // (64 * dim**2)))
         many = _Move.none(dim, n_tau, dtype, kept)
         return cls(many, many, jnp.zeros(kept, dtype))
 
@@ -111,6 +112,7 @@ class _State(eqx.Module):
     move: _Move  # the next one to try
     past: Past
     reach: Float[Array, ""]
+    refused: Bool[Array, ""]  # the last one
     n_passes: Int[Array, ""]
     code: Int[Array, ""]
 
@@ -149,8 +151,10 @@ def stein(
     nowhere = _Move.none(dim, tau.size, dtype)
     slope = jnp.zeros(target.theta.size if tau.size else 0, dtype)
     unseen = Look(jnp.array(-jnp.inf, dtype), nowhere.mean, jnp.eye(dim, dtype=dtype), slope)
-    reach, none = jnp.array(FIRST_REACH, dtype), jnp.array(0)
-    first = _State(mean, root, tau, unseen, nowhere, nowhere, past, reach, none, jnp.array(RUNNING))
+    reach, none, running = jnp.array(FIRST_REACH, dtype), jnp.array(0), jnp.array(RUNNING)
+    first = _State(
+        mean, root, tau, unseen, nowhere, nowhere, past, reach, jnp.array(False), none, running
+    )
     end = lax.while_loop(lambda s: (s.code == RUNNING) & (s.n_passes < max_steps), body, first)
     code = jnp.where(end.code == RUNNING, int(Code.BOUND_OUT_OF_STEPS), end.code)
     error = _largest(end.gradient)
@@ -164,7 +168,9 @@ def _largest(gradient: _Move) -> Float[Array, ""]:
 
 def _advance(target: Target, tilt: Tilt, over: Expectation, state: _State) -> _State:
     """Tries the state's move; takes it where the bound rises as a quadratic would let it."""
-    move, factor, longest = _cut(state.move, state.reach, tilt)
+    had_past = (state.past.inverse > 0).any()
+    on_ridge = state.tau.size > 0
+    move, factor, longest = _cut(state.move, state.reach, tilt, had_past & on_ridge)
     rise = 0.5 * move.dot(state.gradient)  # along a parabola whose top is the move's end
     tau, root = state.tau + move.tau, state.root @ factor
     mean = state.mean + state.root @ move.mean + tilt.drift @ move.tau
@@ -175,8 +181,9 @@ def _advance(target: Target, tilt: Tilt, over: Expectation, state: _State) -> _S
     rises = (there.elbo >= state.look.elbo - noise) & (rise > -noise)
     first = state.n_passes == 0
     accept = (there.finite & rises & (ratio > ACCEPT)) | first
-    had_past = (state.past.inverse > 0).any()
-    # A refused step is first put down to a misleading past, then to its length.
+    # A refused step is first put down to a misleading past, then to its length; along the ridges of
+    # hyperparameters, where a past is dear, the other way round.
+    misled = ~accept & (state.refused | (not on_ridge))
     shorter = jnp.minimum(state.reach, longest)
     reach = jnp.where(
         accept,
@@ -185,14 +192,14 @@ def _advance(target: Target, tilt: Tilt, over: Expectation, state: _State) -> _S
             jnp.minimum(2 * state.reach, LONGEST_REACH),
             jnp.where((ratio < POOR) & ~first, 0.5 * shorter, state.reach),
         ),
-        jnp.where(had_past, state.reach, 0.25 * shorter),
+        jnp.where(had_past & misled, state.reach, 0.25 * shorter),
     )
     fall = state.gradient.plus(-jnp.ones_like(rise), gradient)
     learnt = state.past.learn(move, fall)
     past = jax.tree.map(
         lambda new, old: jnp.where(accept & ~first, new, old),
         learnt,
-        state.past.forget_if(~accept),
+        state.past.forget_if(misled),
     )
     mean, root, tau, there, gradient = jax.tree.map(
         lambda new, old: jnp.where(accept, new, old),
@@ -201,7 +208,9 @@ def _advance(target: Target, tilt: Tilt, over: Expectation, state: _State) -> _S
     )
     following = _move(there, gradient, past, reach)
     n_passes = state.n_passes + 1
-    return _State(mean, root, tau, there, gradient, following, past, reach, n_passes, state.code)
+    return _State(
+        mean, root, tau, there, gradient, following, past, reach, ~accept, n_passes, state.code
+    )
 
 
 def _gradient(seen: Look, root: Float[Array, "dim dim"], tilt: Tilt) -> _Move:
@@ -247,20 +256,23 @@ def _move(seen: Look, gradient: _Move, past: Past, reach: Array) -> _Move:
 
 
 def _cut(
-    move: _Move, reach: Array, tilt: Tilt
+    move: _Move, reach: Array, tilt: Tilt, whole: Array
 ) -> tuple[_Move, Float[Array, "dim dim"], Float[Array, ""]]:
-    """The move within reach, the exponential of its log root, and its size."""
+    """The move within reach, the exponential of its log root, and its size. Parts of a `whole`,
+    which depend on each other, keep their proportions."""
     values, vectors = jnp.linalg.eigh(move.log_root)
-    clipped = jnp.clip(values, -reach, reach)
-    mean = _shortened(move.mean, jnp.abs(move.mean).max(), 2 * reach)
     # Hyperparameters live on a log scale or one like it: no step goes far on it.
-    far = jnp.abs(tilt.scale @ move.tau).max(initial=0.0)
-    tau = _shortened(move.tau, far, jnp.minimum(reach, LONGEST_HYPER_STEP))
-    size = jnp.maximum(jnp.abs(clipped).max(), 0.5 * jnp.abs(mean).max())
-    size = jnp.maximum(size, jnp.abs(tilt.scale @ tau).max(initial=0.0))
-    cut = _Move(mean, (vectors * clipped) @ vectors.T, tau)
-    return cut, (vectors * jnp.exp(clipped)) @ vectors.T, size
-
-
-def _shortened(part: Array, length: Array, longest: Array) -> Array:
-    return part * jnp.where(length > longest, longest / length, 1.0)
+    lengths = jnp.stack(
+        [
+            0.5 * jnp.abs(move.mean).max() / reach,
+            jnp.abs(values).max() / reach,
+            jnp.abs(tilt.scale @ move.tau).max(initial=0.0)
+            / jnp.minimum(reach, LONGEST_HYPER_STEP),
+        ]
+    )
+    lengths = jnp.maximum(jnp.where(whole, lengths.max(), lengths), 1.0)
+    widths = jnp.where(whole, values / lengths[1], jnp.clip(values, -reach, reach))
+    cut = _Move(move.mean / lengths[0], (vectors * widths) @ vectors.T, move.tau / lengths[2])
+    size = jnp.maximum(jnp.abs(widths).max(), 0.5 * jnp.abs(cut.mean).max())
+    size = jnp.maximum(size, jnp.abs(tilt.scale @ cut.tau).max(initial=0.0))
+    return cut, (vectors * jnp.exp(widths)) @ vectors.T, size
