@@ -30,25 +30,33 @@ def over_rule(case: Case, rule: Rule) -> dict[str, Any]:
     return {"points": points, "paired": paired, "memory": case.options.memory}
 
 
-async def judge_laplace(case: Case) -> Judged:
-    return await judge_one(case.target, case.found.mode, case.found.root.matrix, case.options)
-
-
-def is_poor(numbers: LaplaceNumbers, seen: Judged) -> bool:
-    """Laplace's Gaussian falls far short of its own evidence, or stands on a mended Hessian."""
-    short = numbers.log_evidence - seen.diagnosis.elbo.value
-    return not short < max(1.0, 0.1 * seen.z.shape[1]) or numbers.n_repaired > 0
+def is_poor(case: Case, elbo: float) -> bool:
+    """Laplace's Gaussian, with this bound on fresh draws, falls far short of its own evidence, or
+    stands on a mended Hessian."""
+    short = case.numbers.log_evidence - elbo
+    return not short < max(1.0, 0.1 * case.dim) or case.numbers.n_repaired > 0
 
 
 async def judge_one(target: Target, mean: Any, root: Any, options: Options) -> Judged:
+    return _judge.judged(*await _seen_afresh(target, mean, root, options))
+
+
+async def fresh_elbo(target: Target, mean: Any, root: Any, options: Options) -> float:
+    """What `judge_one` says of the bound, without the rest."""
+    return _judge.mean_ratio(*await _seen_afresh(target, mean, root, options))
+
+
+async def _seen_afresh(
+    target: Target, mean: Any, root: Any, options: Options
+) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     z = _judge.fresh_draws(options, target.structure.size)
     log_p = await _engine.LOG_DENSITIES(target, mean, root, z=z, memory=options.memory)
-    return _judge.judged(z, np.asarray(log_p), np.asarray(root))
+    return z, np.asarray(log_p), np.asarray(root)
 
 
 async def diagnosed(case: Case, fitted: Fitted) -> tuple[Fitted, Elsewhere]:
     options, adapted = case.options, fitted.adapted
-    target, mean, root = case.target, case.found.mode, case.found.root.matrix
+    target, (mean, root) = case.target, case.laplace
     if adapted is not None:
         target, mean, root = target.at(adapted.theta), adapted.mean, adapted.root
     seen = fitted.seen or await judge_one(target, mean, root, options)

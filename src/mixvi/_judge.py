@@ -113,10 +113,22 @@ def judged(
     root: Matrix | Vector,
 ) -> Judged:
     """`log p~` against `log q` at the points `mean + root z`."""
-    log_det = np.log(np.abs(root)).sum() if root.ndim == 1 else np.linalg.slogdet(root)[1]
     z, log_p = z.astype(np.float64, copy=False), log_p.astype(np.float64, copy=False)
-    log_q = log_normal(z, float(log_det))
+    log_q = _log_q(z, root)
     return Judged(diagnose(log_p, log_q, z, root.astype(np.float64)), z, log_p, log_q)
+
+
+def mean_ratio(
+    z: Float[np.ndarray, "n dim"], log_p: Float[np.ndarray, " n"], root: Matrix | Vector
+) -> float:
+    """The bound alone; -inf where a density is not finite."""
+    ratio = log_p.astype(np.float64) - _log_q(z.astype(np.float64, copy=False), root)
+    return float(ratio.mean()) if np.isfinite(ratio).all() else -math.inf
+
+
+def _log_q(z: Float[np.ndarray, "n dim"], root: Matrix | Vector) -> Float[np.ndarray, " n"]:
+    log_det = np.log(np.abs(root)).sum() if root.ndim == 1 else np.linalg.slogdet(root)[1]
+    return log_normal(z, float(log_det))
 
 
 def wider_draws(options: Options, dim: int) -> Float[np.ndarray, "n dim"]:

@@ -51,6 +51,11 @@ class Case:
         return self.target.theta.size > 0
 
     @property
+    def laplace(self) -> tuple[Any, Any]:
+        """Mean and root of its Gaussian."""
+        return self.found.mode, self.found.root.matrix
+
+    @property
     def start_of_family(self) -> Laplace:
         return self.found if self.anchor is None else self.anchor
 

@@ -29,7 +29,7 @@ from ._enough import (
 )
 from ._errors import Code
 from ._evidence import Tuned
-from ._examine import diagnosed, inspected, is_poor, judge_laplace, judge_one, over_rule
+from ._examine import diagnosed, fresh_elbo, inspected, is_poor, judge_one, over_rule
 from ._families import EigenScale, Family, FullRank, MeanOnly
 from ._laplace import Laplace, LaplaceNumbers
 from ._options import Options
@@ -86,8 +86,9 @@ async def _with_mode(case: Case, fixed: Rule | None, warm: Posterior | None) -> 
         return Fitted("laplace")
     if options.climbs and options.anchor != "average":
         return await _climbing(case, fixed, warm)
-    seen = None if options.anchor != "auto" else await judge_laplace(case)
-    poor = options.anchor == "average" or (seen is not None and is_poor(case.numbers, seen))
+    poor = options.anchor == "average"
+    if options.anchor == "auto":
+        poor = is_poor(case, await fresh_elbo(case.target, *case.laplace, options))
     if options.by_stein:
         return await _whole(case, fixed, poor, warm)
     return await _around(await _re_anchored(case, fixed) if poor else case, family, fixed, warm)
@@ -117,12 +118,12 @@ async def _without_mode(case: Case, fixed: Rule | None) -> Fitted | None:
 async def _climbing(case: Case, fixed: Rule, warm: Posterior | None) -> Fitted:
     """Laplace, and the poorest family that leaves nothing to gain."""
     options = case.options
-    seen = await judge_laplace(case)
+    seen = await judge_one(case.target, *case.laplace, options)
     # Hyperparameters that Laplace's evidence did not settle are left to a family's bound.
     learnt = int(case.tuned.code) == Code.OK and (not case.learns or options.hyper_steps > 0)
     if seen.diagnosis.kl < GAIN and learnt:
         return Fitted("laplace", seen=seen, choice=_laplace_is_enough(seen))
-    poor = is_poor(case.numbers, seen)
+    poor = is_poor(case, seen.diagnosis.elbo.value)
     rung, gain = FullRank(), math.inf
     # A search that Newton's own steps did not carry may have ended in a lesser mode.
     if not (poor or case.numbers.n_damped or case.learns):
@@ -211,8 +212,7 @@ async def _fresh_elbo(case: Case, fitted: Fitted) -> float:
     if adapted is None or adapted.told.code in NOTHING_FOUND:
         return math.inf
     target = case.target.at(adapted.theta)
-    seen = await judge_one(target, adapted.mean, adapted.root, case.options)
-    return seen.diagnosis.elbo.value
+    return await fresh_elbo(target, adapted.mean, adapted.root, case.options)
 
 
 # --- the whole covariance, by Stein steps -----------------------------------------------------
