@@ -141,8 +141,8 @@ async def _enough_points(
 ) -> tuple[Adapted, Rule, str]:
     """The same for several predictors, whose nodes have no exact rule: what their choice costs is
     told by other nodes."""
-    options, most_loss, loss = case.options, _most_loss(case), 0.0
-    for slack in (1, 2, 2):
+    options, most_loss, slack = case.options, _most_loss(case), 1
+    while adapted.told.code not in NOTHING_FOUND:
         fitted = case.target.at(adapted.theta)
         rules = {
             name: fixed.make(options.dtype, fitted.n_predictors, stream)
@@ -150,13 +150,13 @@ async def _enough_points(
         }
         ask = _engine.NODES_LOSS(fitted, adapted.mean, adapted.root, **rules, memory=options.memory)
         loss = float(await ask)
-        more = _judge.enough_draws(fixed, loss, most_loss, MOST_POINTS, POINTS_RATE)
         if loss <= slack * most_loss:
-            return adapted, fixed, ""
-        if options.draws is not None or more.n == fixed.n or adapted.told.code is not Code.OK:
             break
-        adapted, fixed = await _again(case, adapted, family, more), more
-    return adapted, fixed, f" Quadrature over {fixed.n} nodes costs about {loss:.1g} nat."
+        more = _judge.enough_draws(fixed, loss, most_loss, MOST_POINTS, POINTS_RATE)
+        if options.draws is not None or more.n == fixed.n or adapted.told.code is not Code.OK:
+            return adapted, fixed, f" Quadrature over {fixed.n} nodes costs about {loss:.1g} nat."
+        adapted, fixed, slack = await _again(case, adapted, family, more), more, 2
+    return adapted, fixed, ""
 
 
 async def _afresh(case: Case, adapted: Adapted, family: Family, draws: Draws) -> Adapted:
