@@ -26,6 +26,7 @@ CORE = {
 MODELS = {
     "The gradient of Laplace's evidence": ["evidence.py"],
     "Quadrature": ["quadrature.py"],
+    "Several predictors per observation": ["several.py"],
     "Hyperparameters of many data sets at once": ["tuning_many.py"],
     "Nesting with hyperparameters on the paper's Cauchy data": ["nesting_hyper.py"],
     "Classification on published splits": ["classification.py"],

@@ -55,6 +55,24 @@ def test_draws_too_few_for_a_whole_root_are_not_fitted_with_one():
     assert few.elbo.value >= eig.elbo.value
 
 
+def test_between_widths_and_a_whole_root_fresh_draws_decide():
+    """Twelve independent counts: widths are all there is to find, and 32 draws lead a whole root
+    astray, though it stays above Laplace."""
+    count = np.array([0.0, 1.0, 0.0, 2.0, 1.0, 0.0, 3.0, 0.0, 1.0, 0.0, 2.0, 0.0])
+
+    def poisson(w):
+        return (count * w - jnp.exp(w) - 0.05 * w**2).sum()
+
+    laplace, eig, full, auto = (
+        mixvi.fit(poisson, np.zeros(12), family, draws=mixvi.Matched(32), diagnostics=10_000)
+        for family in ("laplace", "eig", "full", "auto")
+    )
+    assert laplace.elbo.value < full.elbo.value < eig.elbo.value - 0.01
+    assert auto.family == "eig"
+    assert "the draws given are too few for more" in auto.status
+    assert auto.elbo.value == pytest.approx(eig.elbo.value, abs=0.01)
+
+
 def test_draws_are_doubled_until_they_cost_little():
     assert enough_draws(mixvi.Matched(256), 0.004, 0.005, 2**15).n == 256
     assert enough_draws(mixvi.Matched(256), 0.02, 0.005, 2**15).n == 1024

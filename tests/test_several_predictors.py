@@ -74,7 +74,7 @@ def test_two_predictors_end_where_their_difference_does():
     np.testing.assert_allclose(several.mean.sum(0), 0, atol=1e-3)
 
 
-@pytest.mark.parametrize("family", ["mu", "eig", "full", "auto"])
+@pytest.mark.parametrize("family", ["eig", "auto"])
 def test_by_default_nodes_are_as_many_as_the_loss_asks_for(family):
     """The loss is held below 0.005 nat, and is told where the user's nodes cost more."""
     post = mixvi.fit(THREE, np.zeros((3, 3)), family)
@@ -121,7 +121,7 @@ def test_bounded_memory_changes_nothing():
     x = np.tile(X, (40, 1))
     model = mixvi.LinearPredictor(x, of_class(np.tile(Y3, 40)), 1.0)
     whole, cut = (
-        mixvi.fit(model, np.zeros((3, 3)), "eig", diagnostics=False, memory=memory)
+        mixvi.fit(model, np.zeros((3, 3)), "mu", diagnostics=False, memory=memory)
         for memory in (None, "1MiB")
     )
     assert cut.elbo_fixed == pytest.approx(whole.elbo_fixed, rel=1e-10)
@@ -137,7 +137,7 @@ def test_small_roots():
         gradient = jax.grad(lambda c: small_cholesky(c).sum())(jnp.asarray(covariance))
     np.testing.assert_allclose(root @ np.swapaxes(root, 1, 2), covariance, atol=1e-12)
     np.testing.assert_allclose(root[0], np.linalg.cholesky(covariance[0]), atol=1e-12)
-    assert np.isfinite(gradient[:5]).all()
+    assert np.isfinite(gradient).all()
 
 
 @pytest.mark.parametrize(
@@ -157,5 +157,32 @@ def test_wrong_shapes(model, init, says):
 
 
 def test_odd_or_too_few_nodes_are_refused():
-    with pytest.raises(mixvi.InputError, match="33 is odd"):
+    with pytest.raises(mixvi.InputError, match="33 nodes cannot stand for 3 predictors"):
         mixvi.fit(THREE, np.zeros((3, 3)), draws=mixvi.Quadrature(33))
+    with pytest.raises(mixvi.InputError, match="even number of at least 20"):
+        mixvi.Quadrature(16).make(np.dtype(np.float64), 9)
+
+
+def test_prior_precisions_that_are_not_what_they_seem():
+    half = rng.standard_normal((6, 6))
+    almost_symmetric = np.linalg.inv(half @ half.T + np.eye(6))
+    almost_symmetric[0, 1] *= 1 + 1e-15
+    mixvi.LinearPredictor(np.eye(6), lambda eta: eta, almost_symmetric)
+    by_rows = mixvi.LinearPredictor(X[:, :2], of_class(LABEL), np.array([[1.0, 2.0], [2.0, 1.0]]))
+    with pytest.raises(mixvi.InputError, match="by rows or as a matrix"):
+        mixvi.fit(by_rows, np.zeros((2, 2)))
+    with pytest.raises(mixvi.InputError, match="positive"):
+        mixvi.LinearPredictor(X, of_class(LABEL), np.array([[1.0, -5.0], [-5.0, 1.0]]))
+
+
+def test_a_warm_start_takes_the_nodes_that_a_cold_one_takes():
+    x, label = X[:25], Y3[:25]
+    make = lambda precision: mixvi.LinearPredictor(x, of_class(label), precision)  # noqa: E731
+    before = mixvi.fit(make(0.003), np.zeros((3, 3)), "full", diagnostics=False)
+    warm, cold = (
+        mixvi.fit(make(0.00306), init, "full", diagnostics=False)
+        for init in (before, np.zeros((3, 3)))
+    )
+    assert "nodes cost" not in warm.status
+    assert warm.stats["draws"] >= cold.stats["draws"]
+    assert warm.elbo_fixed == pytest.approx(cold.elbo_fixed, abs=0.02)

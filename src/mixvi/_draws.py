@@ -189,13 +189,16 @@ class Quadrature:
     def doubled(self) -> "Quadrature":
         return Quadrature(2 * self.n)
 
-    @functools.lru_cache(maxsize=8)  # noqa: B019
+    @functools.lru_cache(maxsize=32)  # noqa: B019
     def make(self, dtype: np.dtype, dim: int = 1, stream: int = NODES) -> Nodes:
         """Another `stream` makes other points for several predictors."""
         if dim > 1:
             points = Matched(self.n)
-            if (reason := points.refusal(dim, updates_root=False)) is not None:
-                raise InputError(reason)
+            if points.refusal(dim, updates_root=False) is not None:
+                raise InputError(
+                    f"{self.n} nodes cannot stand for {dim} predictors: take an even number of at "
+                    f"least {2 * dim + 2}."
+                )
             rngs = [np.random.default_rng([stream, one]) for one in range(SETS)]
             z = np.stack([points.points(rng, dim) for rng in rngs], axis=1)
             return Nodes(z.astype(dtype), np.full(self.n, 1 / self.n, dtype))

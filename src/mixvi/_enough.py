@@ -3,7 +3,7 @@
 import math
 
 from . import _engine, _judge
-from ._draws import NODES, OTHER_NODES, Draws, Quadrature
+from ._draws import OTHER_NODES, Draws, Quadrature
 from ._engine import Adapted
 from ._errors import Code
 from ._examine import inspected, judge_one, over_rule
@@ -129,7 +129,7 @@ async def enough_nodes(
         if options.draws is not None:
             return adapted, fixed, f" Quadrature is off by {now:.0e} per observation."
         enough = await next_that_suffices(fixed)
-        if enough is None or adapted.told.code is not Code.OK:
+        if enough is None:
             draws = options.draws_for(case.dim)
             return await _afresh(case, adapted, family, draws), draws, _judge.back_to_draws(now)
         adapted, fixed = await _again(case, adapted, family, enough), enough
@@ -144,18 +144,21 @@ async def _enough_points(
     options, most_loss, slack = case.options, _most_loss(case), 1
     while adapted.told.code not in NOTHING_FOUND:
         fitted = case.target.at(adapted.theta)
-        rules = {
-            name: fixed.make(options.dtype, fitted.n_predictors, stream)
-            for name, stream in (("nodes", NODES), ("others", OTHER_NODES))
-        }
+        others = fixed.make(options.dtype, fitted.n_predictors, OTHER_NODES)
+        rules = {"nodes": options.points(fixed, fitted), "others": others}
         ask = _engine.NODES_LOSS(fitted, adapted.mean, adapted.root, **rules, memory=options.memory)
         loss = float(await ask)
         if loss <= slack * most_loss:
             break
         more = _judge.enough_draws(fixed, loss, most_loss, MOST_POINTS, POINTS_RATE)
-        if options.draws is not None or more.n == fixed.n or adapted.told.code is not Code.OK:
-            return adapted, fixed, f" Quadrature over {fixed.n} nodes costs about {loss:.1g} nat."
-        adapted, fixed, slack = await _again(case, adapted, family, more), more, 2
+        costs = f" Quadrature over {fixed.n} nodes costs about {loss:.1g} nat."
+        if options.draws is not None or more.n == fixed.n:
+            return adapted, fixed, costs
+        again = await _again(case, adapted, family, more)
+        if again.told.code is Code.NON_FINITE_DRAWS:
+            # More nodes reach further, to where there is no density: stay with these.
+            return adapted, fixed, costs
+        adapted, fixed, slack = again, more, 2
     return adapted, fixed, ""
 
 

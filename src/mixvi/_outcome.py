@@ -108,7 +108,7 @@ def finish(case: Case, fitted: Fitted, elsewhere: Elsewhere) -> Outcome:
         mode=mode,
         log_evidence_laplace=numbers.log_evidence if numbers.code is Code.OK else math.nan,
         elbo_fixed=elbo_fixed,
-        flat_mean_se=None if shown is None else shown.mean_se,
+        flat_mean_se=None if shown is None or _by_points(case, fitted) else shown.mean_se,
         judged=seen,
         elsewhere=elsewhere,
         converged=converged,
@@ -226,13 +226,19 @@ def _status(
     )
 
 
+def _by_points(case: Case, fitted: Fitted) -> bool:
+    """Nodes over several predictors are not exact, and an inspection does not see by how much."""
+    return isinstance(fitted.rule, Quadrature) and case.target.n_predictors > 1
+
+
 def _stats(case: Case, fitted: Fitted, search: AdaptedNumbers | None) -> dict[str, Any]:
     options, fixed = case.options, fitted.rule
     key = options.key if isinstance(options.key, int) else str(options.key)
     stats = {"mode_steps": case.numbers.n_steps, "key": key, "dtype": options.dtype.name}
     if fitted.shown is not None:
-        left = fitted.shown.gain()
-        stats |= {"draw_loss": fitted.shown.draw_loss, "gain_left": left}
+        stats["gain_left"] = fitted.shown.gain()
+        if not _by_points(case, fitted):
+            stats["draw_loss"] = fitted.shown.draw_loss
     if search is None or fixed is None:
         return stats
     by_stein = fitted.adapted is not None and fitted.adapted.past is not None

@@ -70,10 +70,11 @@ class LinearPredictor(eqx.Module):
             values = np.asarray(given, dtype=np.float64)
         except jax.errors.TracerArrayConversionError:
             return  # made inside compiled code, where its numbers are not known
-        symmetric = values.ndim == 2 and np.array_equal(values, values.T)
-        if symmetric and np.isfinite(values).all():
-            values = np.linalg.eigvalsh(values)
-        if not (np.isfinite(values).all() and (values > 0).all()):
+        sound = np.isfinite(values).all()
+        positive = sound and (values > 0).all()
+        if sound and not positive and values.ndim == 2 and values.shape[0] == values.shape[1]:
+            positive = np.allclose(values, values.T) and (np.linalg.eigvalsh(values) > 0).all()
+        if not positive:
             raise InputError("LinearPredictor: prior_precision must be positive (definite).")
 
     def __call__(self, w: Any, *extra: Any) -> Float[Array, ""]:
@@ -178,6 +179,11 @@ class LinearPredictor(eqx.Module):
             raise InputError(
                 f"LinearPredictor: prior_precision has shape {precision.shape}; it must be a "
                 f"number, a vector of length {columns} or an array of shape {whole}."
+            )
+        if k == columns and k > 1 and precision.ndim == 2:
+            raise InputError(
+                f"LinearPredictor: with {k} predictors of {k} weights each, a prior_precision of "
+                f"shape {whole} could be meant by rows or as a matrix: give a number or a vector."
             )
         if k > 1:
             precision = jnp.broadcast_to(precision, whole).ravel()

@@ -118,6 +118,7 @@ async def _without_mode(case: Case, fixed: Rule | None) -> Fitted | None:
 async def _climbing(case: Case, fixed: Rule, warm: Posterior | None) -> Fitted:
     """Laplace, and the poorest family that leaves nothing to gain."""
     options = case.options
+    chosen_draws = isinstance(options.draws, Draws) and not case.learns
     seen = await judge_one(case.target, *case.laplace, options)
     # Hyperparameters that Laplace's evidence did not settle are left to a family's bound.
     learnt = int(case.tuned.code) == Code.OK and (not case.learns or options.hyper_steps > 0)
@@ -144,13 +145,28 @@ async def _climbing(case: Case, fixed: Rule, warm: Posterior | None) -> Fitted:
         fitted = await _whole(case, fixed, poor, warm)
         choice = f"The whole covariance has to change{over}."
         fitted = dataclasses.replace(fitted, choice=choice)
+        if chosen_draws and fitted.shown is not None and fitted.shown.draw_loss > GAIN:
+            fitted = await _or_widths(case, fitted, fixed, poor, warm)
     else:
         fitted = await _checked_rung(case, rung, fixed, warm)
-    chosen_draws = isinstance(options.draws, Draws) and not case.learns
     if chosen_draws and await _fresh_elbo(case, fitted) < seen.diagnosis.elbo.value:
         choice = "Laplace: the draws given are too few for more."
         return Fitted("laplace", seen=seen, choice=choice)
     return fitted
+
+
+async def _or_widths(
+    case: Case, whole: Fitted, fixed: Rule, poor: bool, warm: Posterior | None
+) -> Fitted:
+    """Widths alone, where the draws given lead the whole root astray."""
+    start = await _re_anchored(case, fixed) if poor else case
+    widths = await _around(start, EigenScale(), fixed, warm)
+    assert widths.adapted is not None
+    found = widths.adapted.told.code is Code.OK
+    if found and await _fresh_elbo(case, widths) > await _fresh_elbo(case, whole):
+        choice = "Only means and widths change: the draws given are too few for more."
+        return dataclasses.replace(widths, choice=choice)
+    return whole
 
 
 def _laplace_is_enough(seen: Judged) -> str:
@@ -162,7 +178,7 @@ async def _checked_rung(case: Case, rung: Family, fixed: Rule, warm: Posterior |
     """Fits `rung`, and goes on to the whole covariance where that turns out to pay."""
     adapted = await _searched(case, rung, fixed, warm)
     if isinstance(fixed, Quadrature) and case.options.by_stein:
-        # Few nodes, which have no noise, already tell.
+        # Few nodes already tell: a gain that is theirs alone costs time, nothing else.
         gain = await _left_to_gain(case, adapted, fixed)
         if gain >= GAIN:
             whole = await _whole_from(case, adapted, fixed)
@@ -333,13 +349,16 @@ async def _polished(case: Case, adapted: Adapted, first: Rule, note: str, rule: 
     if isinstance(first, Draws) and isinstance(rule, Draws) and options.draws is None:
         adapted, rule = await on_enough_draws(case, adapted, first, rule)
     elif isinstance(rule, Quadrature) and adapted.told.code not in NOTHING_FOUND:
-        adapted, rule, said = await enough_nodes(case, adapted, FullRank(), rule)
-        note += said
+        adapted, rule, _ = await enough_nodes(case, adapted, FullRank(), rule)
     if adapted.told.code not in NOTHING_FOUND:
         more = await more_steps(case, adapted, rule, options.tol)
         adapted = more.counted(adapted.told.n_passes)
     if adapted.told.code in NOTHING_FOUND:
         return Fitted("full", adapted, rule, note=note)
+    if isinstance(rule, Quadrature):
+        # Of the end, too: the first look was at a rough one.
+        adapted, rule, said = await enough_nodes(case, adapted, FullRank(), rule)
+        note += said
     if isinstance(first, Draws) and isinstance(rule, Draws):
         shown = await shown_of_draws(case, adapted, first, rule)
     return Fitted("full", adapted, rule, shown=shown, note=note)

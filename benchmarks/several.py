@@ -1,0 +1,77 @@
+"""Softmax posteriors: integrals over the predictors of a row against draws of all weights.
+
+The same log density is fitted as a `LinearPredictor` and as a plain function, which draws stand
+for; hyperparameters start where `MVIClassifier` found them and are learnt. The bound of both is
+taken on the same 2^16 fresh draws of the standard normal, each at its own hyperparameters.
+"""
+
+import time
+import warnings
+
+import numpy as np
+from sklearn.datasets import load_iris, load_wine
+
+import mixvi
+from mixvi import _engine
+from mixvi._target import precision_scope, prepare
+from mixvi.estimators import MVIClassifier
+from problems import machine
+
+N_FRESH = 2**16
+
+
+def problem(load) -> tuple:
+    """Log density, start, data and hyperparameters of the default classifier."""
+    seen = {}
+    original = mixvi.estimators._base.fit
+
+    def caught(log_density, init, family, data, hyper, **rest):
+        seen.update(arguments=(log_density, init, data, hyper))
+        return original(log_density, init, "laplace", data, hyper, diagnostics=False)
+
+    mixvi.estimators._base.fit = caught
+    try:
+        MVIClassifier().fit(*load(return_X_y=True))
+    finally:
+        mixvi.estimators._base.fit = original
+    return seen["arguments"]
+
+
+def fresh(log_density, init, data, post) -> tuple[float, float]:
+    target, _ = prepare(log_density, init, data, np.dtype(np.float64), post.hyper)
+    z = np.random.default_rng(0).standard_normal((N_FRESH, post.dim))
+    with precision_scope(np.dtype(np.float64)):
+        log_p = _engine.LOG_DENSITIES.one(target, post.flat_mean, post.root, z, memory=2**30)
+    log_q = -0.5 * (z**2).sum(1) - 0.5 * post.dim * np.log(2 * np.pi) - post.log_det_root
+    ratio = np.asarray(log_p) - log_q
+    return float(ratio.mean()), float(ratio.std() / np.sqrt(N_FRESH))
+
+
+def main() -> None:
+    print(f"{machine()}; one warm-up, then one run\n")
+    print("| table | family | by | nodes or draws | passes | warm, s | bound | se |")
+    print("|---|---|---|---|---|---|---|---|")
+    for name, load in {"iris": load_iris, "wine": load_wine}.items():
+        log_density, init, data, hyper = problem(load)
+
+        def plain(w, hyper, data, model=log_density):
+            return model(w, hyper, data)
+
+        for family in ("eig", "auto"):
+            for by, function in {"predictors": log_density, "draws": plain}.items():
+                for _ in range(2):
+                    began = time.perf_counter()
+                    with warnings.catch_warnings():
+                        warnings.simplefilter("ignore")
+                        post = mixvi.fit(function, init, family, data, hyper)
+                    seconds = time.perf_counter() - began
+                value, se = fresh(log_density, init, data, post)
+                print(
+                    f"| {name} | {family} | {by} | {post.stats['draws']} | "
+                    f"{post.stats['passes']} | {seconds:.2f} | {value:.3f} | {se:.3f} |",
+                    flush=True,
+                )
+
+
+if __name__ == "__main__":
+    main()
