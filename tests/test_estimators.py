@@ -237,7 +237,7 @@ def test_features_in_any_units(moons):
 def test_density_of_a_target_without_noise():
     """Far from the data the predictor is wide and the noise nil: the density is the predictor's."""
     x = np.linspace(-3, 3, 30)[:, None]
-    model = MVIRegressor("laplace", noise="gaussian", n_basis=10).fit(x, np.sin(x[:, 0]))
+    model = MVIRegressor(noise="gaussian", n_basis=10).fit(x, np.sin(x[:, 0]))
     far = np.array([[6.0], [9.0]])
     mean, sd = model.predict(far, return_std=True)
     noise = model._y_scale * np.exp(model.hyper_["log_sigma"])
