@@ -123,7 +123,7 @@ def _quick(options: argparse.Namespace) -> int:
     plan = experiments.Plan(
         ("toy", "cauchy", "multiclass"),
         Settings(QUICK, seed=options.seed),
-        ("mixture", "cauchy", "iris", "wine", "balance"),
+        ("mixture", "cauchy", "iris", "wine"),
         METHODS,
         n_splits={"cauchy": 10, "multiclass": 5},
         trend=False,
