@@ -1,5 +1,7 @@
 import os
 import pathlib
+import subprocess
+import sys
 
 import pytest
 
@@ -8,10 +10,21 @@ import pytest
 kept = pathlib.Path(__file__).resolve().parents[1] / ".pytest_cache" / "compiled"
 os.environ.setdefault("JAX_COMPILATION_CACHE_DIR", str(kept))
 os.environ.setdefault("JAX_PERSISTENT_CACHE_MIN_COMPILE_TIME_SECS", "0.3")
-# Tests compile far longer than they compute.
-os.environ.setdefault(
-    "XLA_FLAGS", "--xla_backend_optimization_level=0 --xla_llvm_disable_expensive_passes=true"
-)
+
+
+def set_flags_of_xla() -> None:
+    """Tests compile far longer than they compute. XLA ends the process at a flag that it does not
+    know, and they come and go: hence a trial."""
+    quick = ("--xla_backend_optimization_level=0", "--xla_llvm_disable_expensive_passes=true")
+    all_of_them = " ".join((*quick, "--xla_cpu_use_fusion_emitters=false"))
+    trial = [sys.executable, "-c", "import jax; jax.devices('cpu')"]
+    env = os.environ | {"XLA_FLAGS": all_of_them}
+    fails = subprocess.run(trial, env=env, capture_output=True).returncode
+    os.environ["XLA_FLAGS"] = " ".join(quick) if fails else all_of_them
+
+
+if "XLA_FLAGS" not in os.environ:  # workers have them from the process that starts them
+    set_flags_of_xla()
 
 
 @pytest.fixture(autouse=True, scope="module")

@@ -229,6 +229,21 @@ def test_a_warm_start_from_other_data_is_not_held_on_to():
     np.testing.assert_allclose(warm.flat_mean, cold.flat_mean, atol=1e-3)
 
 
+def test_a_warm_start_goes_on_with_the_draws_that_were_enough():
+    """On the few first draws alone an end on many looks as if more could be gained."""
+
+    def counts(w):
+        return (w - jnp.exp(w)).sum() - 0.02 * (w.sum() ** 2 + w @ w)
+
+    cold = mixvi.fit(counts, np.zeros(20), "full", diagnostics=False)
+    again = mixvi.fit(counts, cold, "full", diagnostics=False)
+    first = mixvi.fit(counts, np.zeros(20), "eig", diagnostics=False).stats["draws"]
+    assert cold.stats["draws"] > first
+    assert again.stats["draws"] == cold.stats["draws"]
+    assert again.stats["passes"] <= 3
+    np.testing.assert_allclose(again.flat_mean, cold.flat_mean, atol=1e-4)
+
+
 def test_hyperparameters_that_laplace_was_not_to_learn_are_learnt_by_auto():
     y = np.array([1.0, -3.0, 2.0, 4.0, 0.5])
 

@@ -11,7 +11,7 @@ from mixvi._elbo import Tilt, expectation
 from mixvi._errors import Code
 from mixvi._look import inspect, look, rough_start
 from mixvi._memory import _factorises, each
-from mixvi._stein import Past, stein
+from mixvi._stein import Past, _cut, _Move, stein
 from mixvi._target import prepare
 from targets import logistic_data
 
@@ -236,3 +236,16 @@ def test_each_row_is_as_by_vmap():
     rows = jnp.asarray(RNG.standard_normal((7, 4)))
     np.testing.assert_allclose(each(process, rows), jax.vmap(process)(rows), rtol=1e-12)
     np.testing.assert_allclose(each(jnp.sum, rows, 2), rows.sum(1), rtol=1e-12)
+
+
+@pytest.mark.parametrize("whole", [True, False])
+def test_a_step_is_cut_to_reach_in_proportion_where_its_parts_depend_on_each_other(whole):
+    move = _Move(jnp.array([8.0, -2.0]), jnp.diag(jnp.array([1.0, -0.5])), jnp.array([0.25]))
+    tilt = Tilt(jnp.zeros(1), jnp.eye(1), jnp.zeros((2, 1)))
+    cut, factor, size = _cut(move, jnp.array(1.0), tilt, jnp.array(whole))
+    # half of the mean's way, 4, is the longest part
+    np.testing.assert_allclose(cut.mean, [2.0, -0.5])
+    shrunk = 4.0 if whole else 1.0
+    np.testing.assert_allclose(cut.tau, [0.25 / shrunk])
+    np.testing.assert_allclose(factor, np.diag(np.exp([1.0 / shrunk, -0.5 / shrunk])))
+    assert float(size) == pytest.approx(1.0)
