@@ -12,7 +12,7 @@ from mixvi.estimators import MVIClassifier, MVIRegressor
 # Weighted rows against repeated ones, to 1e-7, on a table that the basis interpolates: equal to
 # about 1e-4 where a search of a hundred steps lies between them.
 EXCUSED = {"check_sample_weight_equivalence_on_dense_data": "equal to 1e-4"}
-FAMILIES = ("laplace", "mu", "eig", "lr", "full", "diag")
+FAMILIES = ("laplace", "mu", "eig", "lr", "full", "diag", "auto")
 
 
 def main() -> None:

@@ -18,7 +18,7 @@ from problems import data_set, machine, splits
 
 BINARY = ("banana", "heart", "thyroid", "titanic", "german")
 SEVERAL = ("iris", "wine", "glass")
-OURS = ("laplace", "mu", "eig", "lr", "diag")
+OURS = ("laplace", "mu", "eig", "lr", "diag", "auto")
 PEERS = ("gp", "logistic", "svc")
 
 
