@@ -291,3 +291,16 @@ def test_calibration_of_the_whole(moons):
     fresh, labels = make_moons(2000, noise=0.25, random_state=5)
     proba = moons.predict_proba(fresh)
     assert metrics.expected_calibration_error(labels, proba) < 0.06
+
+
+def test_neither_order_nor_repetition_of_rows_matters_with_several_classes():
+    rng = np.random.default_rng(5)
+    x = rng.standard_normal((24, 2))
+    y = np.argmax(x @ rng.standard_normal((2, 3)) + rng.gumbel(size=(24, 3)), axis=1)
+    weight = rng.integers(0, 3, 24)
+    repeated = rng.permutation(np.repeat(np.arange(24), weight))
+    one, other = (
+        MVIClassifier("mu", basis="linear").fit(x[rows], y[rows], sample_weight=its)
+        for rows, its in ((np.arange(24), weight), (repeated, None))
+    )
+    np.testing.assert_allclose(one.predict_proba(x), other.predict_proba(x), atol=1e-7)

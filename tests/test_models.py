@@ -8,6 +8,7 @@ from scipy import integrate, stats
 
 import mixvi
 from mixvi import models
+from mixvi.models._model import ranks
 
 REAL = {
     "gaussian": (models.Gaussian(), {"log_sigma": -0.3}, stats.norm(0.4, np.exp(-0.3))),
@@ -258,3 +259,9 @@ def test_screening_ranks_and_groups_shapes():
     assert mixvi.best_together(together, ["a", "b", "a"]) == "a"
     with pytest.raises(mixvi.InputError, match="at least one start"):
         mixvi.screen(log_density, np.zeros(3), [], y)
+
+
+def test_ranks_are_those_of_distinct_rows_that_weigh_anything():
+    x = np.array([[2.0, 0.0], [1.0, 5.0], [9.0, 9.0], [2.0, 0.0], [1.0, 4.0]])
+    weight = np.array([1.0, 2.0, 0.0, 0.5, 1.0])
+    np.testing.assert_array_equal(ranks({"x": x}, weight)[[0, 1, 3, 4]], [2, 1, 2, 0])

@@ -176,7 +176,8 @@ class Quadrature:
     less exact where that matters.
 
     K predictors: matched Sobol points in K dimensions, always the same ones. Observations take
-    turns at 32 sets of them, so that the errors of many do not add up.
+    turns at 32 sets of them (`LinearPredictor(turns=...)`), so that the errors of many do not add
+    up.
     """
 
     n: int

@@ -18,7 +18,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jax import lax
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from ._errors import InputError
 
@@ -42,6 +42,9 @@ class LinearPredictor(eqx.Module):
       function that makes one.
     - `log_hyper_prior`: a function that gives a number to be added, the log prior density of the
       hyperparameters; nothing when left out.
+    - `turns`: of K predictors: whole numbers (n,), or a function that makes them. Observations with
+      the same one (modulo 32) share their quadrature nodes; 0, 1, 2, ... when left out. Give the
+      same one to the same row, and the order of rows does not matter, to the last digit.
 
     Functions get what the log density gets after `w`: the hyperparameters when there are any, then
     the data when there are any (`log_likelihood` gets them after `eta`).
@@ -61,6 +64,7 @@ class LinearPredictor(eqx.Module):
     log_likelihood: Callable
     prior_precision: Any
     log_hyper_prior: Callable | None = None
+    turns: Any = None
 
     def __check_init__(self):
         given = self.prior_precision
@@ -104,10 +108,11 @@ class LinearPredictor(eqx.Module):
         """`E log p~(w)` under `N(mean, root root^T)`, `z` and `weights` rules for N(0, I_K): the
         observations take turns at its sets."""
         eta, spread = self.predictors(mean, root, *extra)
-        turns = -(-eta.shape[0] // z.shape[2])
+        several = z.shape[2] > 1
+        turn = self._turns(eta.shape[0], extra) % z.shape[2] if several else None
 
         def values(node: Float[Array, "sets k"]) -> Float[Array, " n"]:
-            own = jnp.tile(node, (turns, 1))[: eta.shape[0]]
+            own = node[turn] if several else node
             return self.likelihoods(eta + (spread @ own[:, :, None])[:, :, 0], *extra)
 
         def chunk(nodes: Array, its_weights: Array) -> Array:
@@ -158,6 +163,16 @@ class LinearPredictor(eqx.Module):
                 f"LinearPredictor: the design has shape {design.shape}; it must be (n, dim)."
             )
         return design.astype(dtype)
+
+    def _turns(self, n: int, extra: tuple) -> Int[Array, " n"]:
+        given = self.turns(*extra) if callable(self.turns) else self.turns
+        turns = jnp.arange(n) if given is None else jnp.asarray(given)
+        if turns.shape != (n,) or not jnp.issubdtype(turns.dtype, jnp.integer):
+            raise InputError(
+                f"LinearPredictor: turns has shape {turns.shape} and dtype {turns.dtype}; it must "
+                f"be whole numbers of shape ({n},)."
+            )
+        return turns
 
     def _likelihoods(self, eta: Array, extra: tuple) -> Float[Array, " n"]:
         values = jnp.asarray(self.log_likelihood(eta, *extra))

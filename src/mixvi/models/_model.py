@@ -8,7 +8,7 @@ from typing import Any
 import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Array, Float, Int
 
 from .._predictor import LinearPredictor
 from ._basis import RBF, Basis, Rows, Shared
@@ -29,9 +29,8 @@ class Model(eqx.Module):
     @property
     def log_density(self) -> LinearPredictor:
         """For `fit(model.log_density, model.init(shared), data=..., hyper=...)`."""
-        return LinearPredictor(
-            _Design(self), _LogLikelihood(self), _Precision(self), _HyperPrior(self)
-        )
+        parts = (_Design(self), _LogLikelihood(self), _Precision(self), _HyperPrior(self))
+        return LinearPredictor(*parts, _turns if self.likelihood.n_outputs > 1 else None)
 
     def data(
         self, rows: Rows, shared: Shared, y: np.ndarray, weight: np.ndarray | None = None
@@ -39,7 +38,8 @@ class Model(eqx.Module):
         """Targets and weights beside the rows; what `log_density` takes as `data`."""
         y = np.asarray(y, dtype=np.float64)
         weight = np.ones(len(y)) if weight is None else np.asarray(weight, dtype=np.float64)
-        return {"rows": rows, "shared": self.basis.traced(shared), "y": y, "weight": weight}
+        data = {"rows": rows, "shared": self.basis.traced(shared), "y": y, "weight": weight}
+        return data | ({"turns": ranks(rows, weight)} if self.likelihood.n_outputs > 1 else {})
 
     def hyper(self, shared: Shared) -> Hyper:
         """A start for all hyperparameters."""
@@ -98,6 +98,22 @@ class _HyperPrior(eqx.Module):
 
     def __call__(self, hyper: Hyper, data: Data) -> Any:
         return self.model.log_hyper_prior(hyper, data)
+
+
+def _turns(hyper: Hyper, data: Data) -> Array:
+    del hyper
+    return data["turns"]
+
+
+def ranks(rows: Rows, weight: np.ndarray) -> Int[np.ndarray, " n"]:
+    """Of every row among the distinct ones that weigh anything: neither the order of rows nor
+    whether a row is repeated or weighs more makes a difference."""
+    table = np.concatenate([part.reshape(len(weight), -1) for part in rows.values()], axis=1)
+    weighs = weight > 0
+    own = np.zeros(len(weight), dtype=np.int32)
+    _, inverse = np.unique(table[weighs], axis=0, return_inverse=True)
+    own[weighs] = inverse.ravel()  # one NumPy version gives it another shape
+    return own
 
 
 # --- starts -----------------------------------------------------------------------------------
