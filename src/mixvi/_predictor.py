@@ -44,7 +44,7 @@ class LinearPredictor(eqx.Module):
       hyperparameters; nothing when left out.
     - `turns`: of K predictors: whole numbers (n,), or a function that makes them. Observations with
       the same one (modulo 32) share their quadrature nodes; 0, 1, 2, ... when left out. Give the
-      same one to the same row, and the order of rows does not matter, to the last digit.
+      same one to the same row, and the order of rows matters no more than rounding does.
 
     Functions get what the log density gets after `w`: the hyperparameters when there are any, then
     the data when there are any (`log_likelihood` gets them after `eta`).
