@@ -3,9 +3,11 @@
 import jax
 import numpy as np
 import pytest
+from scipy import special
 
 import mixvi
 from mixvi._draws import FRESH, default_draws, generator
+from mixvi._sobol import MOST_DIMS, normal_quantile, sobol
 
 
 @pytest.mark.parametrize("dim", [1, 2, 31, 60])
@@ -78,3 +80,42 @@ def test_defaults():
     assert default_draws(20_000, False, 2**30) == mixvi.Sobol(1024)
     with pytest.raises(mixvi.InputError, match="GiB"):
         default_draws(20_000, True, 2**30)
+
+
+def test_no_stream_is_a_generator_that_users_make():
+    """NumPy ignores zeros at the end of a seed: `default_rng([key, 0])` is `default_rng(key)`."""
+    for key in range(5):
+        theirs = np.random.default_rng(key).standard_normal(8)
+        for stream in range(8):
+            assert not np.array_equal(generator(key, stream).standard_normal(8), theirs)
+        np.testing.assert_array_equal(np.random.default_rng([key, 0]).standard_normal(8), theirs)
+        assert not np.array_equal(mixvi.IID(8).make(key, 1)[:, 0], theirs)
+
+
+@pytest.mark.parametrize("n", [64, 100, 256])
+def test_sobol_points_are_a_net_in_every_dimension(n):
+    """As many intervals as points (a power of two): one point in each."""
+    points = sobol(np.random.default_rng(n), n, MOST_DIMS)
+    assert points.shape == (n, MOST_DIMS)
+    assert ((points > 0) & (points < 1)).all()
+    whole = 2 ** int(np.log2(n))
+    for column in points[:whole].T:
+        assert len(np.unique((column * whole).astype(int))) == whole
+
+
+def test_sobol_points_integrate_better_than_independent_ones():
+    """E log(1 + e^(z_1 + z_2)), by quadrature over z_1 + z_2 ~ N(0, 2)."""
+    t = np.linspace(-9, 9, 4001)
+    weights = np.exp(-0.5 * t**2) / np.exp(-0.5 * t**2).sum()
+    exact = weights @ np.logaddexp(0, np.sqrt(2) * t)
+
+    def error(kind):
+        made = [kind(256).make(key, 2) for key in range(20)]
+        return np.std([np.logaddexp(0, z.sum(1)).mean() - exact for z in made])
+
+    assert error(mixvi.Sobol) < 0.2 * error(mixvi.IID)
+
+
+def test_the_normal_quantile():
+    u = np.array([1e-9, 0.025, 0.5, 0.975])
+    np.testing.assert_allclose(normal_quantile(u), special.ndtri(u), rtol=1e-12, atol=1e-15)

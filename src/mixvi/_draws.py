@@ -14,18 +14,26 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
-from scipy import special, stats
 
 from ._errors import InputError
+from ._sobol import MOST_DIMS, sobol_normal
 
 # Independent streams from one key: what is adapted to must not be what judges it.
 FIXED, FRESH, PROBES, SAMPLE, WIDER, RESTARTS, NODES, OTHER_NODES = range(8)
+# The last word of every seed of ours. NumPy ignores zeros at the end of a seed, so without it
+# `default_rng([key, FIXED])` would be `default_rng(key)`: the generator of many users' own data.
+OURS = 0x6D697876
 # Of points for several predictors, at which observations take turns.
 SETS = 32
+MOST_SOBOL = 21201  # dimensions, SciPy's
 
 
 def generator(key: Any, stream: int) -> np.random.Generator:
-    return np.random.default_rng([*key_words(key), stream])
+    return generator_of(key_words(key), stream)
+
+
+def generator_of(words: tuple[int, ...], stream: int) -> np.random.Generator:
+    return np.random.default_rng([*words, stream, OURS])
 
 
 def key_words(key: Any) -> tuple[int, ...]:
@@ -82,7 +90,7 @@ class Draws(abc.ABC):
 def _cached(
     draws: Draws, words: tuple[int, ...], dim: int, stream: int, dtype: np.dtype
 ) -> np.ndarray:
-    points = draws.points(np.random.default_rng([*words, stream]), dim)
+    points = draws.points(generator_of(words, stream), dim)
     points = points.astype(dtype, copy=False)
     points.setflags(write=False)
     return points
@@ -137,7 +145,8 @@ class Matched(Draws):
 
     def points(self, rng: np.random.Generator, dim: int) -> np.ndarray:
         n = self.n // 2
-        half = _sobol_normal(rng, n, dim) if dim <= 50 else rng.standard_normal((n, dim))
+        few = dim <= MOST_DIMS
+        half = sobol_normal(rng, n, dim) if few else rng.standard_normal((n, dim))
         values, vectors = np.linalg.eigh(half.T @ half / len(half))
         half = half @ (vectors / np.sqrt(values)) @ vectors.T
         return np.concatenate([half, -half])
@@ -149,13 +158,13 @@ class Sobol(Draws):
     kind = "Sobol"
 
     def refusal(self, dim: int, updates_root: bool) -> str | None:
-        most = stats.qmc.Sobol.MAXDIM
-        if dim > most:
-            return f"Sobol points exist up to {most} dimensions, not {dim}: use mixvi.IID."
+        if dim > MOST_SOBOL:
+            return f"Sobol points exist up to {MOST_SOBOL} dimensions, not {dim}: use mixvi.IID."
         return _null_space_refusal(self.kind, self.n, dim, updates_root)
 
     def points(self, rng: np.random.Generator, dim: int) -> np.ndarray:
-        return _sobol_normal(rng, self.n, dim)
+        made = sobol_normal if dim <= MOST_DIMS else _many_sobol_normal
+        return made(rng, self.n, dim)
 
 
 class Nodes(eqx.Module):
@@ -200,7 +209,7 @@ class Quadrature:
                     f"{self.n} nodes cannot stand for {dim} predictors: take an even number of at "
                     f"least {2 * dim + 2}."
                 )
-            rngs = [np.random.default_rng([stream, one]) for one in range(SETS)]
+            rngs = [generator_of((one,), stream) for one in range(SETS)]
             z = np.stack([points.points(rng, dim) for rng in rngs], axis=1)
             return Nodes(z.astype(dtype), np.full(self.n, 1 / self.n, dtype))
         # Beyond 7.5 standard deviations lies 6e-14 of the mass.
@@ -209,7 +218,10 @@ class Quadrature:
         return Nodes(z.astype(dtype), (weights / weights.sum()).astype(dtype))
 
 
-def _sobol_normal(rng: np.random.Generator, n: int, dim: int) -> np.ndarray:
+def _many_sobol_normal(rng: np.random.Generator, n: int, dim: int) -> np.ndarray:
+    """SciPy's points, for more dimensions than ours have."""
+    from scipy import special, stats  # takes 0.6 s, and few need it
+
     engine = stats.qmc.Sobol(dim, scramble=True, bits=52, rng=rng)
     # Whole powers of two are balanced; the first n of them are taken.
     uniform = engine.random_base2(math.ceil(math.log2(n)))[:n]

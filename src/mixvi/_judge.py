@@ -14,7 +14,7 @@ from jaxtyping import Float
 from scipy import stats
 
 from ._diagnostics import UNKNOWN, Elsewhere, OtherMode, diagnose, moments, psis, wider_by
-from ._draws import FRESH, IID, PROBES, WIDER, Draws, Quadrature, key_words
+from ._draws import FRESH, IID, PROBES, WIDER, Draws, Quadrature, generator_of, key_words
 from ._families import EigenScale, Family, FullRank, MeanOnly
 from ._laplace import LaplaceNumbers
 from ._look import Inspection
@@ -138,7 +138,7 @@ def wider_draws(options: Options, dim: int) -> Float[np.ndarray, "n dim"]:
 
 @functools.lru_cache(maxsize=2)
 def _wider(words: tuple[int, ...], n: int, dim: int, dtype: np.dtype) -> np.ndarray:
-    z = np.random.default_rng([*words, WIDER]).standard_normal((n, dim))
+    z = generator_of(words, WIDER).standard_normal((n, dim))
     return (wider_by(dim) * z).astype(dtype, copy=False)
 
 
@@ -185,7 +185,7 @@ def probes(options: Options, dim: int) -> Float[np.ndarray, "probes dim"] | None
 
 @functools.lru_cache(maxsize=2)
 def _stretched(words: tuple[int, ...], dim: int, dtype: np.dtype) -> np.ndarray:
-    rng = np.random.default_rng([*words, PROBES])
+    rng = generator_of(words, PROBES)
     stretch = rng.choice(STRETCHES, (N_PROBES, 1))
     return (stretch * rng.standard_normal((N_PROBES, dim))).astype(dtype)
 
