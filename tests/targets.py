@@ -8,7 +8,7 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from mixvi._elbo import Tilt
+from mixvi._first._elbo import Tilt
 
 
 @dataclasses.dataclass(frozen=True)

@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 
 import mixvi
-from mixvi._elbo import Bound, expectation
-from mixvi._engine import ladder
+from mixvi._first._elbo import Bound, expectation
+from mixvi._first._engine import ladder
 from mixvi._laplace import laplace
 from mixvi._target import prepare
 from targets import logistic, logistic_data, no_tilt

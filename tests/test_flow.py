@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import mixvi
-from mixvi._flow import Core, alone, together
+from mixvi._first._flow import Core, alone, together
 from mixvi._target import precision_scope, prepare
 from targets import cauchy, cauchy_data
 from test_auto import SCHOOLS, SCHOOLS_START, schools_centred

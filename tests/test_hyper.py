@@ -9,8 +9,8 @@ import pytest
 from scipy import optimize
 
 import mixvi
-from mixvi._evidence import evidence_gradient
-from mixvi._laplace import laplace
+from mixvi._first._evidence import evidence_gradient
+from mixvi._first._laplace import laplace
 from mixvi._target import prepare
 from targets import cauchy_data
 

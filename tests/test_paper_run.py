@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from mixvi._engine import ladder
-from mixvi._laplace import Root
+from mixvi._first._engine import ladder
+from mixvi._first._laplace import Root
 from mixvi._target import precision_scope
 from mixvi.estimators import MVIClassifier
 from mixvi.models import RBF, Gaussian, Model, Predictive

@@ -7,7 +7,7 @@ import pytest
 
 import mixvi
 from mixvi._draws import Quadrature
-from mixvi._elbo import Tilt, expectation
+from mixvi._first._elbo import Tilt, expectation
 from mixvi._errors import Code
 from mixvi._look import inspect, look, rough_start
 from mixvi._memory import _factorises, each

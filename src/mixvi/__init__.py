@@ -1,9 +1,21 @@
 """Fast, deterministic, honest Gaussian approximation of Bayesian posteriors."""
 
+from typing import TYPE_CHECKING, Any
+
+from ._approximate._families import EigenScale as EigenScale
+from ._approximate._families import Family as Family
+from ._approximate._families import FullRank as FullRank
+from ._approximate._families import LowRank as LowRank
+from ._approximate._families import MeanField as MeanField
+from ._approximate._families import MeanOnly as MeanOnly
 from ._constraints import Interval as Interval
+from ._density._numpy import from_numpy as from_numpy
+from ._density._protocol import Density as Density
+from ._density._protocol import Expectation as Expectation
 from ._diagnostics import Estimate as Estimate
 from ._diagnostics import psis as psis
 from ._draws import IID as IID
+from ._draws import Draws as Draws
 from ._draws import Matched as Matched
 from ._draws import Quadrature as Quadrature
 from ._draws import Sobol as Sobol
@@ -13,22 +25,37 @@ from ._errors import MixviError as MixviError
 from ._errors import NoModeError as NoModeError
 from ._errors import NonFiniteError as NonFiniteError
 from ._errors import NotConvergedWarning as NotConvergedWarning
-from ._evidence import HyperReport as HyperReport
-from ._families import EigenScale as EigenScale
-from ._families import FullRank as FullRank
-from ._families import LowRank as LowRank
-from ._families import MeanField as MeanField
-from ._families import MeanOnly as MeanOnly
 from ._fit import fit as fit
 from ._fit import laplace as laplace
-from ._many import fit_many as fit_many
-from ._numpy import from_numpy as from_numpy
+from ._hyper import HyperReport as HyperReport
 from ._posterior import Posterior as Posterior
 from ._posterior import load as load
 from ._posteriors import Posteriors as Posteriors
 from ._predictor import LinearPredictor as LinearPredictor
-from ._screen import Screening as Screening
-from ._screen import best_together as best_together
-from ._screen import screen as screen
+
+if TYPE_CHECKING:
+    from ._first._many import fit_many as fit_many
+    from ._first._screen import Screening as Screening
+    from ._first._screen import best_together as best_together
+    from ._first._screen import screen as screen
 
 __version__ = "0.1.0"
+# Loaded when asked for: their libraries take longer to import than a small fit takes to run.
+_LAZY = {
+    "fit_many": "_many",
+    "Screening": "_screen",
+    "best_together": "_screen",
+    "screen": "_screen",
+}
+
+
+def __getattr__(name: str) -> Any:
+    if name not in _LAZY:
+        raise AttributeError(f"module 'mixvi' has no attribute {name!r}")
+    import importlib
+
+    return getattr(importlib.import_module(f"mixvi._first.{_LAZY[name]}"), name)
+
+
+def __dir__() -> list[str]:
+    return sorted([*globals(), *_LAZY])

@@ -1,9 +1,12 @@
-"""Room 2. Bounded parameters: `x = T(u)` from an unbounded space, back, and its Jacobian.
+"""Bounded parameters: `x = T(u)` from an unbounded space, back, and its Jacobian.
 
 The user writes a density `p(x)` of bounded parameters; the Gaussian lives over `u`, whose density
 is
 
     log p(T(u)) + log |det dT/du|
+
+The maps are written once over an array namespace: `jnp` in traced code, `np` on the host, where
+their derivatives are written out.
 """
 
 import abc
@@ -18,18 +21,51 @@ import jax
 import jax.numpy as jnp
 import jax.tree_util as jtu
 import numpy as np
-from jaxtyping import Array, Float, PyTree, Shaped
+from jaxtyping import Float, PyTree, Shaped
 
 from ._errors import InputError
-from ._target import Structure, Target, listed, precision_scope
+from ._target import Structure, Target, listed
 
 ON_SIMPLEX = 1e-6
 
 
-def _bounded_exp(u: Float[Array, "..."]) -> Float[Array, "..."]:
+# Of JAX in traced code, of NumPy on the host (there in float64).
+Numbers = Float[Any, "..."]
+
+
+def _most_exp(dtype: Any) -> float:
+    return 0.98 * math.log(np.finfo(dtype).max)
+
+
+def _bounded_exp(u: Numbers, xp: Any) -> Numbers:
     """`exp` that neither overflows nor reaches zero, with a finite derivative everywhere."""
-    most = 0.98 * math.log(np.finfo(u.dtype).max)
-    return jnp.exp(jnp.clip(u, -most, most))
+    most = _most_exp(u.dtype)
+    return xp.exp(xp.clip(u, -most, most))
+
+
+def _bounded_exp_slope(u: Numbers) -> Numbers:
+    return np.where(np.abs(u) > _most_exp(np.float64), 0.0, _bounded_exp(u, np))
+
+
+def _sigmoid(u: Numbers, xp: Any) -> Numbers:
+    if xp is jnp:
+        return jax.nn.sigmoid(u)
+    small = np.exp(-np.abs(u))
+    return np.where(u < 0, small, 1.0) / (1.0 + small)
+
+
+def _log_sigmoid(u: Numbers, xp: Any) -> Numbers:
+    return jax.nn.log_sigmoid(u) if xp is jnp else -np.logaddexp(0.0, -u)
+
+
+def _times(slope: Numbers, g: Numbers) -> Numbers:
+    """`slope g`; what does not move has no gradient, however steep the density (0 inf = 0)."""
+    return np.where(slope == 0, 0.0, slope * g)
+
+
+def _summed_after(g: Numbers) -> Numbers:
+    """`sum_{k >= j} g_k` over the last axis."""
+    return np.cumsum(g[..., ::-1], -1)[..., ::-1]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -46,11 +82,28 @@ class Kind(abc.ABC):
         """What the unbounded numbers are called."""
 
     @abc.abstractmethod
-    def constrain(self, u: Float[Array, "..."]) -> Float[Array, "..."]: ...
+    def constrain(self, u: Numbers, xp: Any = jnp) -> Numbers: ...
 
     @abc.abstractmethod
-    def log_det(self, u: Float[Array, "..."]) -> Float[Array, "..."]:
+    def log_det(self, u: Numbers, xp: Any = jnp) -> Numbers:
         """`log |det dT/du|` by entry, or by last axis where entries depend on each other."""
+
+    # With `J = dT/du`, for any `g` over bounded and `v` over unbounded numbers:
+
+    @abc.abstractmethod
+    def push(self, u: Numbers, v: Numbers) -> Numbers:
+        """`J v`."""
+
+    @abc.abstractmethod
+    def pull_back(self, u: Numbers, g: Numbers) -> Numbers:
+        """`J^T g`."""
+
+    @abc.abstractmethod
+    def log_det_gradient(self, u: Numbers) -> Numbers: ...
+
+    @abc.abstractmethod
+    def bend(self, u: Numbers, g: Numbers, v: Numbers) -> Numbers:
+        """What `J^T g + grad log|det J|` changes by along `v`, at the same `g`."""
 
     @abc.abstractmethod
     def unconstrain(self, x: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]: ...
@@ -71,11 +124,23 @@ class Free(Kind):
     def free_path(self, path: str) -> str:
         return path
 
-    def constrain(self, u: Float[Array, "..."]) -> Float[Array, "..."]:
+    def constrain(self, u: Numbers, xp: Any = jnp) -> Numbers:
         return u
 
-    def log_det(self, u: Float[Array, "..."]) -> Float[Array, "..."]:
-        return jnp.zeros_like(u)
+    def log_det(self, u: Numbers, xp: Any = jnp) -> Numbers:
+        return xp.zeros_like(u)
+
+    def push(self, u: Numbers, v: Numbers) -> Numbers:
+        return v
+
+    def pull_back(self, u: Numbers, g: Numbers) -> Numbers:
+        return g
+
+    def log_det_gradient(self, u: Numbers) -> Numbers:
+        return np.zeros_like(u)
+
+    def bend(self, u: Numbers, g: Numbers, v: Numbers) -> Numbers:
+        return np.zeros_like(v)
 
     def unconstrain(self, x: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
         return x
@@ -127,27 +192,57 @@ class Interval(Kind):
             return f"log {path}" if end == 0 else f"log({path} {sign} {abs(end):g})"
         return f"log -{path}" if end == 0 else f"log({end:g} - {path})"
 
-    def _clipped(self, x: Float[Array, "..."]) -> Float[Array, "..."]:
+    def _inner_ends(self, dtype: Any) -> tuple[float, float]:
         """Rounding must not put `x` on an end, where densities are infinite or zero."""
-        real, tiny = x.dtype.type, np.finfo(x.dtype).tiny
+        real, tiny = dtype.type, np.finfo(dtype).tiny
         low, high = real(self.low), real(self.high)
         least = tiny if low == 0 else np.nextafter(low, high)
         most = -tiny if high == 0 else np.nextafter(high, low)
-        return jnp.clip(x, float(least), float(most))
+        return float(least), float(most)
 
-    def constrain(self, u: Float[Array, "..."]) -> Float[Array, "..."]:
+    def _unclipped(self, u: Numbers, xp: Any) -> Numbers:
         if self.is_two_sided:
             # From the nearer end, which keeps all digits of the distance to it.
-            share = (self.high - self.low) * jax.nn.sigmoid(-jnp.abs(u))
-            return self._clipped(jnp.where(u < 0, self.low + share, self.high - share))
-        if math.isfinite(self.low):
-            return self._clipped(self.low + _bounded_exp(u))
-        return self._clipped(self.high - _bounded_exp(u))
+            share = (self.high - self.low) * _sigmoid(-xp.abs(u), xp)
+            return xp.where(u < 0, self.low + share, self.high - share)
+        away = _bounded_exp(u, xp)
+        return self.low + away if math.isfinite(self.low) else self.high - away
 
-    def log_det(self, u: Float[Array, "..."]) -> Float[Array, "..."]:
+    def constrain(self, u: Numbers, xp: Any = jnp) -> Numbers:
+        x = self._unclipped(u, xp)
+        return xp.clip(x, *self._inner_ends(x.dtype))
+
+    def log_det(self, u: Numbers, xp: Any = jnp) -> Numbers:
         if not self.is_two_sided:
             return u
-        return math.log(self.high - self.low) + jax.nn.log_sigmoid(u) + jax.nn.log_sigmoid(-u)
+        both = _log_sigmoid(u, xp) + _log_sigmoid(-u, xp)
+        return math.log(self.high - self.low) + both
+
+    def _slope(self, u: Numbers) -> Numbers:
+        """`dx/du`, zero where `x` is clipped."""
+        if self.is_two_sided:
+            slope = (self.high - self.low) * _sigmoid(u, np) * _sigmoid(-u, np)
+        else:
+            slope = _bounded_exp_slope(u) * (1 if math.isfinite(self.low) else -1)
+        x = self._unclipped(u, np)
+        least, most = self._inner_ends(x.dtype)
+        return np.where((x < least) | (x > most), 0.0, slope)
+
+    def push(self, u: Numbers, v: Numbers) -> Numbers:
+        return self._slope(u) * v
+
+    def pull_back(self, u: Numbers, g: Numbers) -> Numbers:
+        return _times(self._slope(u), g)
+
+    def log_det_gradient(self, u: Numbers) -> Numbers:
+        return -np.tanh(0.5 * u) if self.is_two_sided else np.ones_like(u)
+
+    def bend(self, u: Numbers, g: Numbers, v: Numbers) -> Numbers:
+        """The logarithm of the slope has the slope of `log_det`."""
+        bent = _times(self._slope(u) * self.log_det_gradient(u), g)
+        if self.is_two_sided:
+            bent = bent - 2 * _sigmoid(u, np) * _sigmoid(-u, np)
+        return bent * v
 
     def unconstrain(self, x: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
         above = np.log(x - self.low) if math.isfinite(self.low) else 0.0
@@ -185,20 +280,58 @@ class Simplex(Kind):
     def centre(n: int) -> Float[np.ndarray, " n"]:
         return np.log(np.arange(n, 0, -1))
 
-    def _log_shares(self, u: Float[Array, "... n"]) -> tuple[Array, Array, Array]:
+    def _log_shares(self, u: Float[Any, "... n"], xp: Any) -> tuple[Any, Any, Any]:
         """Logs of the share taken, of the share left, and of all that was there before."""
         t = u - self.centre(u.shape[-1]).astype(u.dtype)
-        left = jax.nn.log_sigmoid(-t)
-        before = jnp.concatenate([jnp.zeros_like(u[..., :1]), jnp.cumsum(left, -1)], -1)
-        return jax.nn.log_sigmoid(t), left, before
+        left = _log_sigmoid(-t, xp)
+        before = xp.concatenate([xp.zeros_like(u[..., :1]), xp.cumsum(left, -1)], -1)
+        return _log_sigmoid(t, xp), left, before
 
-    def constrain(self, u: Float[Array, "... n"]) -> Float[Array, "... n+1"]:
-        taken, _, before = self._log_shares(u)
-        return _bounded_exp(before + jnp.concatenate([taken, jnp.zeros_like(u[..., :1])], -1))
+    def _log_entries(self, u: Float[Any, "... n"], xp: Any) -> Float[Any, "... n+1"]:
+        taken, _, before = self._log_shares(u, xp)
+        return before + xp.concatenate([taken, xp.zeros_like(u[..., :1])], -1)
 
-    def log_det(self, u: Float[Array, "... n"]) -> Float[Array, "..."]:
-        taken, left, before = self._log_shares(u)
+    def constrain(self, u: Float[Any, "... n"], xp: Any = jnp) -> Float[Any, "... n+1"]:
+        return _bounded_exp(self._log_entries(u, xp), xp)
+
+    def log_det(self, u: Float[Any, "... n"], xp: Any = jnp) -> Numbers:
+        taken, left, before = self._log_shares(u, xp)
         return (taken + left + before[..., :-1]).sum(-1)
+
+    # With s = sigmoid(t) taken and r = sigmoid(-t) left, an entry has
+    #     d log x_k = r_k v_k - sum_{j < k} s_j v_j        (k < K; the last one the sum alone)
+
+    def _shares(self, u: Float[np.ndarray, "... n"]) -> tuple[np.ndarray, np.ndarray]:
+        t = u - self.centre(u.shape[-1])
+        return _sigmoid(t, np), _sigmoid(-t, np)
+
+    def _relative_push(self, u: Numbers, v: Numbers) -> Numbers:
+        """`d log x`."""
+        taken, left = self._shares(u)
+        before = np.cumsum(taken * v, -1)
+        none = np.zeros_like(before[..., :1])
+        return np.concatenate([left * v, none], -1) - np.concatenate([none, before], -1)
+
+    def push(self, u: Numbers, v: Numbers) -> Numbers:
+        return _bounded_exp_slope(self._log_entries(u, np)) * self._relative_push(u, v)
+
+    def pull_back(self, u: Numbers, g: Numbers) -> Numbers:
+        taken, left = self._shares(u)
+        pulls = _times(_bounded_exp_slope(self._log_entries(u, np)), g)
+        return left * pulls[..., :-1] - taken * _summed_after(pulls[..., 1:])
+
+    def log_det_gradient(self, u: Numbers) -> Numbers:
+        taken, left = self._shares(u)
+        return left - np.arange(u.shape[-1], 0, -1) * taken
+
+    def bend(self, u: Numbers, g: Numbers, v: Numbers) -> Numbers:
+        """Of every factor in `pull_back` in turn; `d s = s r v`."""
+        taken, left = self._shares(u)
+        pulls = _times(_bounded_exp_slope(self._log_entries(u, np)), g)
+        moved = pulls * self._relative_push(u, v)
+        change = left * moved[..., :-1] - taken * _summed_after(moved[..., 1:])
+        counts = np.arange(u.shape[-1] + 1, 1, -1)
+        return change - taken * left * v * (_summed_after(pulls)[..., :-1] + counts)
 
     def unconstrain(self, x: Float[np.ndarray, "... k"]) -> Float[np.ndarray, "... k-1"]:
         after = np.cumsum(x[..., ::-1], -1)[..., ::-1][..., 1:]
@@ -229,11 +362,27 @@ class Ordered(Kind):
     def free_path(self, path: str) -> str:
         return f"steps {path}"
 
-    def constrain(self, u: Float[Array, "..."]) -> Float[Array, "..."]:
-        return jnp.cumsum(jnp.concatenate([u[..., :1], _bounded_exp(u[..., 1:])], -1), -1)
+    def constrain(self, u: Numbers, xp: Any = jnp) -> Numbers:
+        return xp.cumsum(xp.concatenate([u[..., :1], _bounded_exp(u[..., 1:], xp)], -1), -1)
 
-    def log_det(self, u: Float[Array, "..."]) -> Float[Array, "..."]:
+    def log_det(self, u: Numbers, xp: Any = jnp) -> Numbers:
         return u[..., 1:].sum(-1)
+
+    @staticmethod
+    def _slopes(u: Numbers, first: float) -> Numbers:
+        return np.concatenate([np.full_like(u[..., :1], first), _bounded_exp_slope(u[..., 1:])], -1)
+
+    def push(self, u: Numbers, v: Numbers) -> Numbers:
+        return np.cumsum(self._slopes(u, 1.0) * v, -1)
+
+    def pull_back(self, u: Numbers, g: Numbers) -> Numbers:
+        return _times(self._slopes(u, 1.0), _summed_after(g))
+
+    def log_det_gradient(self, u: Numbers) -> Numbers:
+        return np.concatenate([np.zeros_like(u[..., :1]), np.ones_like(u[..., 1:])], -1)
+
+    def bend(self, u: Numbers, g: Numbers, v: Numbers) -> Numbers:
+        return _times(self._slopes(u, 0.0), _summed_after(g)) * v
 
     def unconstrain(self, x: Float[np.ndarray, "..."]) -> Float[np.ndarray, "..."]:
         return np.concatenate([x[..., :1], np.log(np.diff(x, axis=-1))], -1)
@@ -270,29 +419,29 @@ class Constraints:
             tuple(kind.free_path(path) for kind, _, path in its),
         )
 
-    def constrain(self, flat: Shaped[Array, "*batch dim"]) -> PyTree:
+    def constrain(self, flat: Shaped[Any, "*batch dim"], xp: Any = jnp) -> PyTree:
         """The user's parameters."""
         leaves = jtu.tree_leaves(self.free.unravel(flat))
-        made = [kind.constrain(u) for kind, u in zip(self.kinds, leaves, strict=True)]
+        made = [kind.constrain(u, xp) for kind, u in zip(self.kinds, leaves, strict=True)]
         return jtu.tree_unflatten(self.user.treedef, made)
 
-    def log_det(self, flat: Shaped[Array, "*batch dim"]) -> Float[Array, "*batch"]:
+    def log_det(self, flat: Shaped[Any, "*batch dim"], xp: Any = jnp) -> Float[Any, "*batch"]:
         batch = flat.ndim - 1
         leaves = jtu.tree_leaves(self.free.unravel(flat))
-        each = [kind.log_det(u) for kind, u in zip(self.kinds, leaves, strict=True)]
-        return jnp.stack([one.sum(tuple(range(batch, one.ndim))) for one in each]).sum(0)
+        each = [kind.log_det(u, xp) for kind, u in zip(self.kinds, leaves, strict=True)]
+        return xp.stack([one.sum(tuple(range(batch, one.ndim))) for one in each]).sum(0)
 
     # --- on the host, in NumPy float64 --------------------------------------------------------
 
     def constrained(self, flat: Shaped[np.ndarray, "*batch dim"]) -> PyTree:
         """The user's parameters, of the type that `flat` has."""
-        with precision_scope(np.dtype(np.float64)):
-            made = self.constrain(jnp.asarray(flat, np.float64))
+        with np.errstate(all="ignore"):
+            made = self.constrain(np.asarray(flat, np.float64), np)
             return jtu.tree_map(lambda leaf: np.asarray(leaf).astype(flat.dtype), made)
 
     def log_dets(self, flat: Shaped[np.ndarray, "*batch dim"]) -> Float[np.ndarray, "*batch"]:
-        with precision_scope(np.dtype(np.float64)):
-            return np.asarray(self.log_det(jnp.asarray(flat, np.float64)))
+        with np.errstate(all="ignore"):
+            return np.asarray(self.log_det(np.asarray(flat, np.float64), np))
 
     def unconstrain(self, flat: Shaped[np.ndarray, "*batch user"]) -> np.ndarray:
         """The unbounded numbers of the user's, in one vector; not numbers where there are none."""

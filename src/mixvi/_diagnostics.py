@@ -1,11 +1,10 @@
-"""Room 6. What fresh draws say of a Gaussian: the bound, Pareto smoothing, a verdict. On arrays."""
+"""What fresh draws say of a Gaussian: the bound, Pareto smoothing, a verdict. On arrays."""
 
 import dataclasses
 import math
 
 import numpy as np
 from jaxtyping import Float
-from scipy import special
 
 # Vehtari et al. (2024): importance sampling works below the first; moments of the Gaussian itself
 # need no correction below the second.
@@ -196,7 +195,7 @@ def _generalised_pareto(over: Float[np.ndarray, " tail"]) -> tuple[float, float]
     grid = grid / (3 * over[int(n / 4 + 0.5) - 1]) + 1 / over[-1]
     shapes = np.log1p(-grid[:, None] * over).mean(1)
     log_likelihood = n * (np.log(-(grid / shapes)) - shapes - 1)
-    weights = np.exp(log_likelihood - special.logsumexp(log_likelihood))
+    weights = np.exp(log_likelihood - np.logaddexp.reduce(log_likelihood))
     keep = weights >= 10 * np.finfo(float).eps
     weights, grid = weights[keep] / weights[keep].sum(), grid[keep]
     theta = float(grid @ weights)

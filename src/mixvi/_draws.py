@@ -1,4 +1,4 @@
-"""Room 4. The fixed draws: iid (the paper), matched (the default), scrambled Sobol.
+"""The fixed draws: iid (the paper), matched (the default), scrambled Sobol.
 
 They are made on the host from the key alone, so they are the same on every backend.
 """
@@ -7,9 +7,8 @@ import abc
 import dataclasses
 import functools
 import math
-from typing import Any, ClassVar
+from typing import Any, ClassVar, NamedTuple
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -167,7 +166,7 @@ class Sobol(Draws):
         return made(rng, self.n, dim)
 
 
-class Nodes(eqx.Module):
+class Nodes(NamedTuple):
     """A rule for N(0, 1): `E f(z)` is about `sum_i weights_i f(z_i)`; or several for N(0, I_K)."""
 
     z: Float[Any, " nodes"] | Float[Any, "nodes sets k"]

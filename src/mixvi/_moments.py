@@ -1,11 +1,10 @@
-"""Room 5. Means and standard deviations of bounded parameters whose unbounded ones are Gaussian."""
+"""Means and standard deviations of bounded parameters whose unbounded ones are Gaussian."""
 
 import functools
 
 import jax.tree_util as jtu
 import numpy as np
 from jaxtyping import Float
-from scipy import special
 
 from ._constraints import Constraints, Free, Interval, Kind, Simplex
 from ._draws import FIXED, Sobol
@@ -77,6 +76,8 @@ def _panel() -> tuple[np.ndarray, np.ndarray]:
 def _logit_normal(mean: Vector, sd: Vector) -> tuple[Vector, Vector]:
     """Of `sigmoid(u)`, for any width: panels of half a standard deviation, cut further wherever
     the sigmoid bends, two units of `u` at a time, with Gauss-Legendre on each."""
+    from scipy import special  # takes 0.1 s, and few need it
+
     m, s = (np.ravel(part)[:, None] for part in (mean, sd))
     with np.errstate(divide="ignore", invalid="ignore"):
         bends = (np.linspace(-SATURATED, SATURATED, 41) - m) / s
@@ -95,6 +96,8 @@ def _logit_normal(mean: Vector, sd: Vector) -> tuple[Vector, Vector]:
 
 
 def _of_simplex(mean: Vector, cov: Float[np.ndarray, "n n"]) -> tuple[Vector, Vector]:
+    from scipy import special
+
     values, vectors = np.linalg.eigh(cov)
     root = vectors * np.sqrt(np.maximum(values, 0))
     u = mean + Sobol(N_SIMPLEX).make(0, len(mean), FIXED) @ root.T

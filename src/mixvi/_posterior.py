@@ -1,4 +1,4 @@
-"""Room 7. What comes back: a Gaussian with names, and everything known about how good it is."""
+"""What comes back: a Gaussian with names, and everything known about how good it is."""
 
 import dataclasses
 import functools
@@ -7,16 +7,15 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import numpy as np
-import scipy.linalg
 from jaxtyping import Float, PyTree
 
 from . import _store
+from ._approximate._laplace import CurvatureReport, curvature_report
 from ._constraints import Constraints, kinds_from, kinds_to
 from ._diagnostics import Diagnosis, Elsewhere, Estimate, Moments, OtherMode, psis
 from ._draws import SAMPLE, Quadrature, generator
 from ._errors import InputError
-from ._evidence import HyperReport
-from ._laplace import CurvatureReport, curvature_report
+from ._hyper import HyperReport
 from ._moments import bounded_moments
 from ._target import Structure, flatten, listed
 
@@ -139,15 +138,12 @@ class Posterior:
         return np.diag(self.root**2) if self.root.ndim == 1 else self.root @ self.root.T
 
     @functools.cached_property
-    def _lu(self) -> tuple[np.ndarray, np.ndarray]:
-        return scipy.linalg.lu_factor(self.root)
-
-    @functools.cached_property
     def log_det_root(self) -> float:
         if not np.isfinite(self.root).all():
             return math.nan
-        diagonal = self.root if self.root.ndim == 1 else np.diagonal(self._lu[0])
-        return float(np.log(np.abs(diagonal)).sum())
+        if self.root.ndim == 1:
+            return float(np.log(np.abs(self.root)).sum())
+        return float(np.linalg.slogdet(self.root)[1])
 
     def _colour(self, z: Float[np.ndarray, "n dim"]) -> Float[np.ndarray, "n dim"]:
         return self.flat_mean + (z * self.root if self.root.ndim == 1 else z @ self.root.T)
@@ -163,7 +159,7 @@ class Posterior:
         if self.root.ndim == 1:
             return flat / self.root
         columns = flat.reshape(-1, self.dim).T
-        return scipy.linalg.lu_solve(self._lu, columns, check_finite=False).T.reshape(flat.shape)
+        return np.linalg.solve(self.root, columns).T.reshape(flat.shape)
 
     def _flat(self, w: PyTree) -> np.ndarray:
         """One point, or a stack of points with one leading axis on every leaf, unbounded; not
@@ -186,7 +182,7 @@ class Posterior:
         where a bounded parameter is out of bounds; over a simplex with respect to all entries but
         the last."""
         flat = self._flat(w)
-        value = log_normal(self._whitened(flat), self.log_det_root)
+        value = normal_logpdf(self._whitened(flat), self.log_det_root)
         if self.constraints is not None and np.isfinite(self.root).all():
             value = np.where(np.isnan(value), -np.inf, value - self.constraints.log_dets(flat))
         return float(value) if value.ndim == 0 else value
@@ -263,7 +259,7 @@ class Posterior:
         return _store.write(path, *_to_store(self))
 
 
-def log_normal(z: Float[np.ndarray, "*batch dim"], log_det_root: float) -> Any:
+def normal_logpdf(z: Float[np.ndarray, "*batch dim"], log_det_root: float) -> Any:
     """`log N(mean + root z | mean, root root^T)`."""
     dim = z.shape[-1]
     return -0.5 * (z**2).sum(-1) - 0.5 * dim * math.log(2 * math.pi) - log_det_root

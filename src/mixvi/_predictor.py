@@ -1,4 +1,4 @@
-"""Room 1. Log densities that see their parameters through a few linear predictors per observation.
+"""Log densities that see their parameters through a few linear predictors per observation.
 
     log p~(w) = sum_n log p(y_n | eta_n) + log N(w | 0, Lambda^-1),     eta = Phi w
 
@@ -9,13 +9,14 @@ its own: `eta_nk = phi_n^T w_k`) and that of the second is closed:
     E log N(w | 0, Lambda^-1) = (log det Lambda - D log 2 pi - mu^T Lambda mu - tr B^T Lambda B) / 2
 """
 
+import dataclasses
 import math
 from collections.abc import Callable
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
+import jax.tree_util as jtu
 import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int
@@ -25,7 +26,9 @@ from ._errors import InputError
 Matrix = Float[Array, "dim dim"] | Float[Array, " dim"]
 
 
-class LinearPredictor(eqx.Module):
+@jtu.register_pytree_with_keys_class
+@dataclasses.dataclass(frozen=True, eq=False)
+class LinearPredictor:
     """A log density with linear predictors and a Gaussian prior.
 
     Call it as any log density; `fit` sees what it is and integrates by quadrature instead of draws:
@@ -66,7 +69,7 @@ class LinearPredictor(eqx.Module):
     log_hyper_prior: Callable | None = None
     turns: Any = None
 
-    def __check_init__(self):
+    def __post_init__(self):
         given = self.prior_precision
         if callable(given):
             return
@@ -80,6 +83,19 @@ class LinearPredictor(eqx.Module):
             positive = np.allclose(values, values.T) and (np.linalg.eigvalsh(values) > 0).all()
         if not positive:
             raise InputError("LinearPredictor: prior_precision must be positive (definite).")
+
+    # A pytree whose leaves are arrays and functions: arrays go into compiled code as arguments.
+
+    def tree_flatten_with_keys(self) -> tuple[tuple, None]:
+        names = [field.name for field in dataclasses.fields(self)]
+        return tuple((jtu.GetAttrKey(name), getattr(self, name)) for name in names), None
+
+    @classmethod
+    def tree_unflatten(cls, _: None, children: tuple) -> "LinearPredictor":
+        made = object.__new__(cls)  # its leaves may be anything here
+        for field, child in zip(dataclasses.fields(cls), children, strict=True):
+            object.__setattr__(made, field.name, child)
+        return made
 
     def __call__(self, w: Any, *extra: Any) -> Float[Array, ""]:
         if getattr(w, "ndim", 0) not in (1, 2) or (w.ndim == 2 and w.shape[0] < 2):
@@ -97,6 +113,32 @@ class LinearPredictor(eqx.Module):
         k = 1 if w.ndim == 1 else w.shape[0]
         return self._likelihoods(design @ w.T, extra).sum() + self._prior(w.ravel(), None, k, extra)
 
+    def expected_by_row(
+        self,
+        mean: Float[Array, " weights"],
+        root: Matrix,
+        z: Float[Array, "nodes sets k"],
+        weights: Float[Array, " nodes"],
+        *extra: Any,
+    ) -> Float[Array, " n"]:
+        """`E log p(y_n | eta_n)` under `N(mean, root root^T)`, `z` and `weights` rules for
+        N(0, I_K): the observations take turns at its sets."""
+        eta, spread = self.predictors(mean, root, *extra)
+        several = z.shape[1] > 1
+        turn = self._turns(eta.shape[0], extra) % z.shape[1] if several else None
+
+        def values(node: Float[Array, "sets k"]) -> Float[Array, " n"]:
+            own = node[turn] if several else node
+            return self.likelihoods(eta + (spread @ own[:, :, None])[:, :, 0], *extra)
+
+        return weights @ jax.vmap(values)(z)
+
+    def expected_prior(
+        self, mean: Float[Array, " weights"], root: Matrix, *extra: Any
+    ) -> Float[Array, ""]:
+        k = mean.size // self._design(mean.dtype, extra).shape[1]
+        return self._prior(mean, root, k, extra)
+
     def expected(
         self,
         mean: Float[Array, " weights"],
@@ -105,28 +147,19 @@ class LinearPredictor(eqx.Module):
         weights: Float[Array, "chunks chunk"],
         *extra: Any,
     ) -> Float[Array, ""]:
-        """`E log p~(w)` under `N(mean, root root^T)`, `z` and `weights` rules for N(0, I_K): the
-        observations take turns at its sets."""
-        eta, spread = self.predictors(mean, root, *extra)
-        several = z.shape[2] > 1
-        turn = self._turns(eta.shape[0], extra) % z.shape[2] if several else None
-
-        def values(node: Float[Array, "sets k"]) -> Float[Array, " n"]:
-            own = node[turn] if several else node
-            return self.likelihoods(eta + (spread @ own[:, :, None])[:, :, 0], *extra)
+        """`E log p~(w)`; one chunk's values live at a time, in the backward pass too."""
 
         def chunk(nodes: Array, its_weights: Array) -> Array:
-            return (its_weights @ jax.vmap(values)(nodes)).sum()
+            return self.expected_by_row(mean, root, nodes, its_weights, *extra).sum()
 
+        prior = self.expected_prior(mean, root, *extra)
         if z.shape[0] == 1:
-            return chunk(z[0], weights[0]) + self._prior(mean, root, eta.shape[1], extra)
+            return chunk(z[0], weights[0]) + prior
 
-        # One chunk's values live at a time, in the backward pass too.
         def add(total: Array, batch: tuple[Array, Array]) -> tuple[Array, None]:
             return total + jax.checkpoint(chunk)(*batch), None
 
-        likelihood, _ = lax.scan(add, jnp.zeros((), mean.dtype), (z, weights))
-        return likelihood + self._prior(mean, root, eta.shape[1], extra)
+        return lax.scan(add, jnp.zeros((), mean.dtype), (z, weights))[0] + prior
 
     def predictors(
         self, mean: Float[Array, " weights"], root: Matrix, *extra: Any

@@ -1,4 +1,4 @@
-"""Room 1. A user's function becomes a flat log density with names; all input checks live here."""
+"""A user's function becomes a flat log density with names; all input checks live here."""
 
 import dataclasses
 import functools
@@ -8,7 +8,6 @@ from collections.abc import Callable
 from inspect import isfunction
 from typing import Any
 
-import equinox as eqx
 import jax
 import jax.numpy as jnp
 import jax.tree_util as jtu
@@ -227,21 +226,26 @@ def prepare(
     return target, start
 
 
-def joined(arrays: PyTree, function: tuple[tuple, Any]) -> Any:
+def joined(arrays: tuple, function: tuple[tuple, Any]) -> Any:
     """What `split` took apart."""
     leaves, treedef = function
-    return eqx.combine(arrays, jtu.tree_unflatten(treedef, leaves))
+    whole = [rest if array is None else array for array, rest in zip(arrays, leaves, strict=True)]
+    return jtu.tree_unflatten(treedef, whole)
 
 
-def split(function: Callable) -> tuple[PyTree, tuple[tuple, Any]]:
+def split(function: Callable) -> tuple[tuple, tuple[tuple, Any]]:
     """Arrays apart from what is static. A plain function is one static leaf; a callable module or
     a `jax.tree_util.Partial` holds arrays, which stay dynamic."""
-    arrays, rest = (None, function) if isfunction(function) else eqx.partition(function, _is_array)
-    leaves, treedef = jtu.tree_flatten(rest)
-    return arrays, (
-        tuple(_Captured.of(leaf) if isfunction(leaf) else leaf for leaf in leaves),
-        treedef,
+    if isfunction(function):
+        leaves, treedef = [function], jtu.tree_structure(0)
+    else:
+        leaves, treedef = jtu.tree_flatten(function)
+    arrays = tuple(leaf if _is_array(leaf) else None for leaf in leaves)
+    static = tuple(
+        None if _is_array(leaf) else _Captured.of(leaf) if isfunction(leaf) else leaf
+        for leaf in leaves
     )
+    return arrays, (static, treedef)
 
 
 def _is_array(leaf: Any) -> bool:

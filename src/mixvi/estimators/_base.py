@@ -11,10 +11,10 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .._errors import InputError
+from .._first._screen import screen
 from .._fit import fit
-from .._options import one_of
+from .._fit._options import one_of
 from .._posterior import Posterior
-from .._screen import screen
 from ..models import (
     RBF,
     Basis,

@@ -8,7 +8,7 @@ from sklearn.base import RegressorMixin
 from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_data
 
 from .._errors import InputError
-from .._options import one_of
+from .._fit._options import one_of
 from ..models import Poisson, RealLikelihood, StudentT
 from ..models._likelihoods import REAL
 from ._base import MVIBase

@@ -19,7 +19,7 @@ from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float, PyTree
 
 from .._draws import FRESH, generator
-from .._judge import judged
+from .._first._judge import judged
 from .._posterior import Judged
 from .._posteriors import Posteriors
 from .._target import precision_scope

@@ -10,10 +10,10 @@ import equinox as eqx
 import jax.numpy as jnp
 import numpy as np
 
+from .._approximate._families import LowRank, MeanField
 from .._draws import IID, Draws, Matched
 from .._errors import InputError
-from .._families import LowRank, MeanField
-from .._options import one_of
+from .._fit._options import one_of
 
 METHODS = ("laplace", "mu", "eig", "lr", "diag", "full", "auto")
 N_PREDICT = 10_000

@@ -1,0 +1,1 @@
+"""What is approximated: the protocol, and the densities that answer it."""

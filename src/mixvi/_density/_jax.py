@@ -1,0 +1,266 @@
+"""A function written with `jax.numpy`: traced once, and compiled question by question on first use.
+
+The trace is a jaxpr; every program is made of that, so the user's function is not run again. What
+it has captured (constants of the jaxpr), data and hyperparameters are arguments of the programs:
+new data of the same shape find them compiled.
+"""
+
+import collections
+import concurrent.futures
+import dataclasses
+import threading
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+import jax.tree_util as jtu
+import numpy as np
+from jax import lax
+from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
+from jaxtyping import Float
+
+from .._target import Target, precision_scope
+from ._memory import factorises, jaxpr_bytes
+from ._protocol import Density
+
+# Reverse differentiation keeps what the function makes on its way, and as much again coming back.
+BACKWARD = 3
+# Points that one call takes, on a CPU and elsewhere.
+CHUNK = {"cpu": 256}
+ACCELERATED_CHUNK = 4096
+MOST_TRACES = 64
+# XLA's newer code generator for CPUs takes about half as long again to compile and gains nothing
+# here. The option may go away: it is dropped where it is not known.
+OPTIONS: dict[str, dict[str, Any]] = {"cpu": {"xla_cpu_use_fusion_emitters": False}}
+
+
+class Trace:
+    """One function at arguments of one shape, and the programs made of it so far."""
+
+    def __init__(self, target: Target, dtype: np.dtype):
+        operands, tree = jtu.tree_flatten((target.arrays, target.data, target.theta))
+
+        def log_density(flat: Any, *leaves: Any) -> Any:
+            arrays, data, theta = jtu.tree_unflatten(tree, leaves)
+            return dataclasses.replace(target, arrays=arrays, data=data, theta=theta)(flat)
+
+        self.dim, self.dtype, self.target = target.structure.size, dtype, target
+        point = jax.ShapeDtypeStruct((self.dim,), dtype)
+        closed = jax.make_jaxpr(log_density)(point, *operands)
+        self.jaxpr, self.consts = closed.jaxpr, jax.device_put(closed.consts)
+        self.shapes = jtu.tree_map(_shape, operands)
+        self.backend = jax.default_backend()
+        # On a CPU a batch of matrix factorisations may hang, and is no faster: one by one.
+        self.one_by_one = self.backend == "cpu" and factorises(self.jaxpr)
+        self.bytes = max(1, jaxpr_bytes(self.jaxpr))
+        self._programs: dict[Any, concurrent.futures.Future] = {}
+        self._lock = threading.Lock()
+
+    def function(self, consts: list, operands: list) -> Callable:
+        """The log density of one flat vector."""
+        whole = jaxpr_as_fun(ClosedJaxpr(self.jaxpr, consts))
+        return lambda flat: whole(flat, *operands)[0]
+
+    def program(self, name: Any, make: Callable, *shapes: Any) -> Callable:
+        """`make(consts, operands, *arguments)`, compiled for arguments of these shapes; once."""
+        with self._lock:
+            if (mine := name not in self._programs) is True:
+                self._programs[name] = concurrent.futures.Future()
+            future = self._programs[name]
+        if mine:
+            try:
+                with precision_scope(self.dtype):
+                    future.set_result(self._compiled(make, shapes))
+            except BaseException as err:
+                with self._lock:
+                    del self._programs[name]
+                future.set_exception(err)
+                raise
+        return future.result()
+
+    def _compiled(self, make: Callable, shapes: tuple) -> Callable:
+        consts = jtu.tree_map(_shape, self.consts)
+        options = OPTIONS.get(self.backend)
+        try:
+            jitted = jax.jit(make, compiler_options=options)
+            return jitted.lower(consts, self.shapes, *shapes).compile()
+        except jax.errors.JaxRuntimeError as err:
+            if options is None or "option" not in str(err):
+                raise
+            OPTIONS.pop(self.backend, None)
+            return self._compiled(make, shapes)
+
+
+def _shape(leaf: Any) -> jax.ShapeDtypeStruct:
+    return jax.ShapeDtypeStruct(np.shape(leaf), leaf.dtype)
+
+
+class JaxDensity(Density):
+    """The density that `fit` makes of a JAX function; `memory` bounds the bytes of one call."""
+
+    def __init__(self, target: Target, dtype: np.dtype, memory: int):
+        self.dim, self.dtype = target.structure.size, dtype
+        self.resolution = float(np.finfo(dtype).eps)
+        self.memory = memory
+        with precision_scope(dtype):
+            self.trace = traced(target, dtype)
+            operands = jtu.tree_leaves((target.arrays, target.data, target.theta))
+            self.operands = jax.device_put(operands)
+
+    @property
+    def chunk(self) -> int:
+        """Points at a time. It depends on nothing but the problem: another number would round
+        otherwise."""
+        usual = CHUNK.get(self.trace.backend, ACCELERATED_CHUNK)
+        return self._affordable(max(usual, 4 * self.dim), BACKWARD * self.trace.bytes)
+
+    @property
+    def chunk_of_values(self) -> int:
+        return self._affordable(CHUNK.get(self.trace.backend, ACCELERATED_CHUNK), self.trace.bytes)
+
+    def _affordable(self, wanted: int, one: int) -> int:
+        return max(1, min(wanted, self.memory // one))
+
+    # --- the questions ------------------------------------------------------------------------
+
+    def values(self, points: Float[np.ndarray, "n dim"]) -> Float[np.ndarray, " n"]:
+        return self._in_chunks(self._values(), points, self.chunk_of_values)[0]
+
+    def gradients(
+        self, points: Float[np.ndarray, "n dim"]
+    ) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, "n dim"]]:
+        values, gradients = self._in_chunks(self._gradients(), points, self.chunk)
+        return values, gradients
+
+    def curvature(
+        self, point: Float[np.ndarray, " dim"]
+    ) -> tuple[float, Float[np.ndarray, " dim"], Float[np.ndarray, "dim dim"]]:
+        value, gradient, hessian = self._called(self._curvature(), point)
+        return float(value), gradient, 0.5 * (hessian + hessian.T)
+
+    def product(
+        self, point: Float[np.ndarray, " dim"], vector: Float[np.ndarray, " dim"]
+    ) -> tuple[float, Float[np.ndarray, " dim"], Float[np.ndarray, " dim"]]:
+        value, gradient, product = self._called(self._product(), point, vector)
+        return float(value), gradient, product
+
+    def prepare(self) -> None:
+        """Compiles what a fit will ask for, in the background."""
+
+        def compile_all() -> None:
+            for program in (self._gradients, self._values):
+                program()
+
+        threading.Thread(target=compile_all, daemon=True).start()
+
+    # --- programs -----------------------------------------------------------------------------
+
+    def _values(self) -> Callable:
+        trace, n = self.trace, self.chunk_of_values
+
+        def make(consts: list, operands: list, points: Any) -> Any:
+            return [self._each(trace.function(consts, operands), points)]
+
+        return trace.program(("values", n), make, self._shape(n, self.dim))
+
+    def _gradients(self) -> Callable:
+        trace, n = self.trace, self.chunk
+
+        def make(consts: list, operands: list, points: Any) -> Any:
+            return self._each(jax.value_and_grad(trace.function(consts, operands)), points)
+
+        return trace.program(("gradients", n), make, self._shape(n, self.dim))
+
+    def _curvature(self) -> Callable:
+        trace, dim = self.trace, self.dim
+        at_once = self._affordable(dim, 2 * BACKWARD * trace.bytes)
+
+        def make(consts: list, operands: list, point: Any) -> Any:
+            both = jax.value_and_grad(trace.function(consts, operands))
+            (value, gradient), along = jax.linearize(both, point)
+            units = jnp.eye(dim, dtype=point.dtype)
+            return value, gradient, self._each(lambda v: along(v)[1], units, at_once)
+
+        return trace.program(("curvature", at_once), make, self._shape(dim))
+
+    def _product(self) -> Callable:
+        trace, dim = self.trace, self.dim
+
+        def make(consts: list, operands: list, point: Any, vector: Any) -> Any:
+            both = jax.value_and_grad(trace.function(consts, operands))
+            (value, gradient), (_, product) = jax.jvp(both, (point,), (vector,))
+            return value, gradient, product
+
+        return trace.program("product", make, self._shape(dim), self._shape(dim))
+
+    def _shape(self, *shape: int) -> jax.ShapeDtypeStruct:
+        return jax.ShapeDtypeStruct(shape, self.dtype)
+
+    def _each(self, function: Callable, rows: Any, at_once: int | None = None) -> Any:
+        if self.trace.one_by_one:
+            return lax.map(function, rows)
+        if at_once is None or at_once >= len(rows):
+            return jax.vmap(function)(rows)
+        return lax.map(function, rows, batch_size=at_once)
+
+    # --- calls --------------------------------------------------------------------------------
+
+    def _called(self, program: Callable, *arguments: np.ndarray) -> tuple[np.ndarray, ...]:
+        with precision_scope(self.dtype):
+            cast = [one.astype(self.dtype, copy=False) for one in arguments]
+            answers = program(self.trace.consts, self.operands, *cast)
+            return tuple(np.asarray(one, dtype=np.float64) for one in answers)
+
+    def _in_chunks(
+        self, program: Callable, points: Float[np.ndarray, "n dim"], size: int
+    ) -> tuple[np.ndarray, ...]:
+        with precision_scope(self.dtype):
+            asked = [
+                program(self.trace.consts, self.operands, part)
+                for part in self._cut(points.astype(self.dtype, copy=False), size)
+            ]
+            parts = [[np.asarray(one, dtype=np.float64) for one in answer] for answer in asked]
+        if len(parts) == 1:
+            return tuple(one[: len(points)] for one in parts[0])
+        return tuple(np.concatenate(each)[: len(points)] for each in zip(*parts, strict=True))
+
+    def _cut(self, points: np.ndarray, size: int) -> Iterator[np.ndarray]:
+        """Pieces of one size; the last one is filled up with its first point."""
+        for first in range(0, max(1, len(points)), size):
+            part = points[first : first + size]
+            if len(part) < size:
+                filler = part[:1] if len(part) else np.zeros((1, self.dim), self.dtype)
+                part = np.concatenate([part, np.repeat(filler, size - len(part), axis=0)])
+            yield part
+
+
+# --- traces are kept --------------------------------------------------------------------------
+
+_traces: collections.OrderedDict[Any, Trace] = collections.OrderedDict()
+_traces_lock = threading.Lock()
+
+
+def traced(target: Target, dtype: np.dtype) -> Trace:
+    """The trace of this function at these shapes, made on first use; the last ones are kept."""
+    leaves, tree = jtu.tree_flatten((target.arrays, target.data, target.theta))
+    shapes = tuple((np.shape(leaf), np.dtype(leaf.dtype)) for leaf in leaves)
+    static = (target.function, target.has_data, target.structure, target.hyper_structure)
+    device = jax.config.jax_default_device or jax.default_backend()
+    key = (*static, target.constraints, tree, shapes, dtype, str(device))
+    with _traces_lock:
+        if key in _traces:
+            _traces.move_to_end(key)
+            return _traces[key]
+    made = Trace(target, dtype)
+    with _traces_lock:
+        _traces[key] = made
+        while len(_traces) > MOST_TRACES:
+            _traces.popitem(last=False)
+    return made
+
+
+def forget() -> None:
+    """Lets go of all traces and programs."""
+    with _traces_lock:
+        _traces.clear()

@@ -1,0 +1,35 @@
+"""The density that answers for what a user has given."""
+
+from collections.abc import Callable
+
+import numpy as np
+
+from .._errors import InputError
+from .._target import Target
+from ._bounded import Bounded
+from ._counted import Counted
+from ._jax import JaxDensity
+from ._numpy import NumpyDensity, NumpyFunction
+from ._predictors import PredictorDensity
+from ._protocol import Density
+
+
+def density_of(
+    log_density: Callable | Density, target: Target, dtype: np.dtype, memory: int
+) -> Counted:
+    """`target` has its structures, data and bounds."""
+    if isinstance(log_density, Density | NumpyFunction):
+        user = target.structure if target.constraints is None else target.constraints.user
+        if isinstance(log_density, NumpyFunction):
+            inner: Density = NumpyDensity(log_density, user, target.data, target.has_data)
+        else:
+            inner = log_density
+        if inner.dim != user.size:
+            raise InputError(
+                f"{type(inner).__name__} has {inner.dim} dimensions, but init has {user.size} "
+                "numbers."
+            )
+        bounded = target.constraints is not None
+        return Counted(Bounded(inner, target.constraints) if bounded else inner)
+    kind = PredictorDensity if target.n_predictors else JaxDensity
+    return Counted(kind(target, dtype, memory))

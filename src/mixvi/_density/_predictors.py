@@ -1,0 +1,93 @@
+"""Linear predictors: expectations by quadrature over the few dimensions that a row has.
+
+`E log p~` and its exact gradients under the discrete rule, `E g` and `E g z^T`, are the derivatives
+of one compiled sum in the mean and in the root.
+"""
+
+import dataclasses
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax
+import jax.tree_util as jtu
+import numpy as np
+from jaxtyping import Float
+
+from .._draws import Nodes
+from .._target import Target, precision_scope
+from ._jax import BACKWARD, JaxDensity
+from ._protocol import Expectation, Matrix, Rule
+
+# Nodes that one call takes: of one predictor, of several.
+CHUNK, CHUNK_OF_SEVERAL = 32, 256
+
+
+class PredictorDensity(JaxDensity):
+    """A `LinearPredictor`: like any other density at points, quadrature for expectations."""
+
+    def __init__(self, target: Target, dtype: np.dtype, memory: int):
+        super().__init__(target, dtype, memory)
+        self.n_predictors = target.n_predictors
+        self._target = target
+
+    def expect(self, mean: Float[np.ndarray, " dim"], root: Matrix, rule: Rule) -> Expectation:
+        if not isinstance(rule, Nodes):
+            return super().expect(mean, root, rule)
+        value, gradient, cross, _ = self._integrated(mean, root, rule)
+        return Expectation(float(value), gradient, cross)
+
+    def expected_by_row(
+        self, mean: Float[np.ndarray, " dim"], root: Matrix, rule: Nodes
+    ) -> Float[np.ndarray, " rows"]:
+        """`E log p(y_n | eta_n)` for every row."""
+        return self._integrated(mean, root, rule)[3]
+
+    def _integrated(self, mean: np.ndarray, root: Matrix, rule: Nodes) -> tuple[np.ndarray, ...]:
+        nodes = rule.z.reshape(len(rule.weights), *(rule.z.shape[1:] or (1, 1)))
+        usual = CHUNK if nodes.shape[2] == 1 else CHUNK_OF_SEVERAL
+        size = self._affordable(usual, BACKWARD * self.trace.bytes)
+        with precision_scope(self.dtype):
+            program = self._by_nodes(root.ndim, size, nodes.shape[1:])
+            at = [one.astype(self.dtype, copy=False) for one in (mean, root)]
+            asked = [
+                program(self.trace.consts, self.operands, *at, *part)
+                for part in self._cut_nodes(nodes, rule.weights, size)
+            ]
+            parts = [[np.asarray(one, dtype=np.float64) for one in answer] for answer in asked]
+        return tuple(np.sum(each, axis=0) for each in zip(*parts, strict=True))
+
+    def _cut_nodes(
+        self, nodes: np.ndarray, weights: np.ndarray, size: int
+    ) -> Iterator[tuple[np.ndarray, ...]]:
+        """Nodes of weight zero fill the last call up. The prior is counted in the first."""
+        for first in range(0, len(nodes), size):
+            z, its = nodes[first : first + size], weights[first : first + size]
+            if missing := size - len(z):
+                z = np.concatenate([z, np.zeros((missing, *z.shape[1:]))])
+                its = np.concatenate([its, np.zeros(missing)])
+            share_of_prior = np.array(1.0 if first == 0 else 0.0)
+            yield tuple(one.astype(self.dtype) for one in (z, its, share_of_prior))
+
+    def _by_nodes(self, root_ndim: int, size: int, node_shape: tuple[int, ...]) -> Callable:
+        target = self._target
+        tree = jtu.tree_structure((target.arrays, target.data, target.theta))
+
+        def make(
+            consts: list, operands: list, mean: Any, root: Any, z: Any, weights: Any, share: Any
+        ) -> Any:
+            del consts
+            arrays, data, theta = jtu.tree_unflatten(tree, operands)
+            bound = dataclasses.replace(target, arrays=arrays, data=data, theta=theta)
+            model, extra = bound.callable, bound.extra
+
+            def expected(mean: Any, root: Any) -> Any:
+                rows = model.expected_by_row(mean, root, z, weights, *extra)
+                return rows.sum() + share * model.expected_prior(mean, root, *extra), rows
+
+            both = jax.value_and_grad(expected, (0, 1), has_aux=True)
+            (value, rows), (gradient, cross) = both(mean, root)
+            return value, gradient, cross, rows
+
+        shapes = [(self.dim,), (self.dim,) * root_ndim, (size, *node_shape), (size,), ()]
+        name = ("nodes", root_ndim, size, node_shape)
+        return self.trace.program(name, make, *(self._shape(*shape) for shape in shapes))

@@ -1,0 +1,121 @@
+"""What is approximated, as a few batched questions. Nothing else in the house knows more of it."""
+
+import abc
+from typing import NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from .._draws import Nodes
+
+Matrix = Float[np.ndarray, "dim dim"] | Float[np.ndarray, " dim"]
+# The step of central differences that balances truncation and rounding.
+STEP = float(np.finfo(np.float64).eps) ** (1 / 3)
+
+
+class Points(NamedTuple):
+    """Draws that stand for a standard normal, all of the same weight. `paired`: the second half is
+    minus the first."""
+
+    z: Float[np.ndarray, "n dim"]
+    paired: bool
+
+
+Rule = Points | Nodes
+
+
+class Expectation(NamedTuple):
+    """Over `w = mean + root z`, with `g` the gradient of the log density at `w`: `E log p~(w)`,
+    `E g` and `E g z^T` (of a diagonal root the diagonal of that alone)."""
+
+    value: float
+    gradient: Float[np.ndarray, " dim"]
+    cross: Matrix
+
+
+class Density(abc.ABC):
+    """An unnormalised log density over flat vectors of `dim` real numbers.
+
+    `fit` and `laplace` make one of a function. To approximate something else, a simulator behind a
+    socket or a sum over files, write a class with `dim` and `gradients`, and pass an instance in
+    the place of `log_density`. The other questions have answers made of gradients; override them
+    where better ones are known.
+
+    >>> import numpy as np
+    >>> import mixvi
+    >>> class Pair(mixvi.Density):
+    ...     dim = 2
+    ...
+    ...     def gradients(self, points):  # of -(x - 3)^2 / 2 - 2 (y - x)^2
+    ...         x, y = points.T
+    ...         values = -0.5 * (x - 3) ** 2 - 2 * (y - x) ** 2
+    ...         return values, np.stack([3 - x + 4 * (y - x), -4 * (y - x)], 1)
+    >>> post = mixvi.laplace(Pair(), np.zeros(2))
+    >>> post.mean.round(4).tolist(), post.std.round(4).tolist()
+    ([3.0, 3.0], [1.0, 1.118])
+    """
+
+    dim: int
+    # Relative rounding of values and gradients; tolerances are read from it.
+    resolution: float = float(np.finfo(np.float64).eps)
+
+    @abc.abstractmethod
+    def gradients(
+        self, points: Float[np.ndarray, "n dim"]
+    ) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, "n dim"]]:
+        """Log densities and their gradients at many points."""
+
+    def values(self, points: Float[np.ndarray, "n dim"]) -> Float[np.ndarray, " n"]:
+        """Log densities at many points."""
+        return self.gradients(points)[0]
+
+    def expect(self, mean: Float[np.ndarray, " dim"], root: Matrix, rule: Rule) -> Expectation:
+        """Expectations over `w = mean + root z`; a vector stands for a diagonal root."""
+        if isinstance(rule, Nodes):
+            raise NotImplementedError("quadrature needs a linear predictor")
+        values, gradients = self.gradients(coloured(mean, root, rule.z))
+        return averaged(values, gradients, root, rule)
+
+    def curvature(
+        self, point: Float[np.ndarray, " dim"]
+    ) -> tuple[float, Float[np.ndarray, " dim"], Float[np.ndarray, "dim dim"]]:
+        """Log density, gradient and Hessian at one point; the Hessian by central differences."""
+        steps = STEP * np.maximum(1.0, np.abs(point))
+        shifts = np.diag(steps)
+        values, gradients = self.gradients(
+            np.concatenate([point[None], point + shifts, point - shifts])
+        )
+        ahead, behind = gradients[1 : self.dim + 1], gradients[self.dim + 1 :]
+        hessian = (ahead - behind) / (2 * steps[:, None])
+        return float(values[0]), gradients[0], 0.5 * (hessian + hessian.T)
+
+    def product(
+        self, point: Float[np.ndarray, " dim"], vector: Float[np.ndarray, " dim"]
+    ) -> tuple[float, Float[np.ndarray, " dim"], Float[np.ndarray, " dim"]]:
+        """Log density, gradient and the Hessian times `vector` at one point."""
+        furthest = np.abs(vector / np.maximum(1.0, np.abs(point))).max(initial=0.0)
+        if furthest == 0 or not np.isfinite(furthest):
+            values, gradients = self.gradients(point[None])
+            return float(values[0]), gradients[0], 0 * vector
+        h = STEP / furthest
+        shifted = np.stack([point, point + h * vector, point - h * vector])
+        values, gradients = self.gradients(shifted)
+        return float(values[0]), gradients[0], (gradients[1] - gradients[2]) / (2 * h)
+
+
+def coloured(
+    mean: Float[np.ndarray, " dim"], root: Matrix, z: Float[np.ndarray, "n dim"]
+) -> Float[np.ndarray, "n dim"]:
+    """`mean + root z` for every row of `z`."""
+    return mean + (z * root if root.ndim == 1 else z @ root.T)
+
+
+def averaged(
+    values: Float[np.ndarray, " n"],
+    gradients: Float[np.ndarray, "n dim"],
+    root: Matrix,
+    rule: Points,
+) -> Expectation:
+    n, z = len(values), rule.z
+    cross = (gradients * z).sum(0) if root.ndim == 1 else gradients.T @ z
+    return Expectation(float(values.mean()), gradients.mean(0), cross / n)

@@ -1,0 +1,162 @@
+"""Family "auto": rungs of a ladder, each dearer than the last, and one rule.
+
+    laplace   nothing changes            mu     means move
+    eig       means and widths change    full   the whole covariance changes
+
+One pass over the draws at Laplace's Gaussian tells what each rung would gain; the first that leaves
+less than `GAIN` nats is taken. What it really leaves is seen at its end, and where that is more,
+the whole covariance goes on from there. On draws of the user's own, which may be too few, fresh
+draws decide between the rungs instead.
+"""
+
+import dataclasses
+import math
+
+from .._approximate._bound import Inspection, inspect
+from .._approximate._families import EigenScale, Family, FullRank, MeanOnly
+from .._draws import Quadrature
+from .._errors import Code
+from .._judge._fresh import fresh_elbo
+from .._posterior import Posterior
+from ._around import refined, searched
+from ._case import Case, Fitted, Spec
+from ._whole import re_anchored, whole, whole_from
+
+# Nats: what is not worth another rung.
+GAIN = 0.002
+CHANGES = {"mu": "means move", "eig": "means and widths change"}
+
+
+def climbing(case: Case, first: Spec, warm: Posterior | None) -> Fitted:
+    """Laplace, or the poorest family that leaves nothing to gain."""
+    anchor, richest = case.anchor, case.options.family
+    inspection = inspect(case.density, anchor.centre, anchor.root, case.problem.rule(first))
+    poor = is_poor(case, inspection.elbo)
+    rung: Family | None = FullRank() if poor else cheapest(inspection, GAIN)
+    if isinstance(rung, FullRank) and not isinstance(richest, FullRank):
+        rung = richest  # no memory for more draws than dimensions
+    if rung is None:
+        return Fitted("laplace", choice=_laplace_leaves(inspection.gain))
+    if case.problem.draws_given:
+        return _by_fresh_draws(case, first, poor, rung, warm)
+    if isinstance(rung, FullRank):
+        over = "" if poor else f", {inspection.gain:.2g} nat"
+        choice = f"The whole covariance has to change{over}."
+        return dataclasses.replace(_whole(case, first, poor, warm), choice=choice)
+    return _checked(case, rung, first, warm)
+
+
+def cheapest(inspection: Inspection, tol: float) -> Family | None:
+    """The poorest family that leaves less than `tol` nats to gain; None for Laplace itself."""
+    if inspection.gain < tol:
+        return None
+    if inspection.gain_root < tol:
+        return MeanOnly()
+    if inspection.gain_root - inspection.gain_widths < tol:
+        return EigenScale()
+    return FullRank()
+
+
+def is_poor(case: Case, elbo: float) -> bool:
+    """Laplace's Gaussian, with this bound, falls far short of its own evidence, or stands on a
+    mended Hessian."""
+    short = case.found.log_evidence - elbo
+    return not short < max(1.0, 0.1 * case.problem.dim) or case.found.n_repaired > 0
+
+
+def _laplace_leaves(gain: float) -> str:
+    return f"Laplace leaves about {max(gain, 1e-4):.1g} nat to gain."
+
+
+def _whole(case: Case, first: Spec, poor: bool, warm: Posterior | None) -> Fitted:
+    if case.options.by_stein:
+        return whole(case, first, poor, warm)
+    return refined(case, FullRank(), first, searched(case, FullRank(), first, warm))
+
+
+def _checked(case: Case, rung: Family, first: Spec, warm: Posterior | None) -> Fitted:
+    """Fits `rung`, and goes on to the whole covariance where that turns out to pay."""
+    state, options = searched(case, rung, first, warm, poorer_first=False), case.options
+    may_go_on = isinstance(options.family, FullRank)
+    if isinstance(first, Quadrature) and options.by_stein and state.code is Code.OK:
+        # Few nodes already tell: a gain that is theirs alone costs time, nothing else.
+        left = inspect(case.density, state.mean, state.root, case.problem.rule(first)).gain
+        if left >= GAIN:
+            whole_root = whole_from(case, state.mean, state.root, first)
+            return dataclasses.replace(whole_root, choice=_whole_gains(left))
+    fitted = refined(case, rung, first, state)
+    assert fitted.state is not None
+    assert fitted.spec is not None
+    what = CHANGES[rung.name]
+    if not fitted.converged:
+        if not options.by_stein:
+            return dataclasses.replace(fitted, choice=f"Only {what}.")
+        # Stein steps tell a bound that has no maximum from one that is hard to climb.
+        choice = "The whole covariance has to change."
+        return dataclasses.replace(whole(case, first, poor=False), choice=choice)
+    mean, root = fitted.gaussian(case.found)
+    inspection = inspect(case.density, mean, root, case.problem.rule(fitted.spec))
+    left = inspection.gain
+    if left < GAIN or not may_go_on:
+        choice = f"Only {what}: more would gain about {left:.1g} nat."
+        return dataclasses.replace(fitted, inspection=inspection, choice=choice)
+    if options.by_stein:
+        whole_root = whole_from(case, mean, root, fitted.spec)
+    else:
+        whole_root = _whole(case, fitted.spec, False, None)
+    return dataclasses.replace(whole_root, choice=_whole_gains(left))
+
+
+def _whole_gains(gain: float) -> str:
+    return f"The whole covariance changes, {gain:.2g} nat."
+
+
+def _by_fresh_draws(
+    case: Case, first: Spec, poor: bool, rung: Family, warm: Posterior | None
+) -> Fitted:
+    """Laplace, widths and the whole root on the draws given: the best on fresh ones. What they say
+    of the gain may be their own noise."""
+    laplace = Fitted("laplace", choice="Laplace: the draws given are too few for more.")
+    start = re_anchored(case, first) if poor else case
+    if isinstance(rung, FullRank):
+        full = _whole(case, first, poor, warm)
+        full = dataclasses.replace(full, choice="The whole covariance has to change.")
+        if full.found_nothing:
+            return full
+        rung, rungs = EigenScale(), [full]
+        if full.inspection is not None and full.inspection.draw_loss <= GAIN:
+            return _best_on_fresh_draws(case, [*rungs, laplace])
+    else:
+        rungs = []
+    state = searched(start, rung, first, warm)
+    poorer = refined(start, rung, first, state)
+    what = CHANGES[rung.name]
+    if poorer.found_nothing and not rungs:
+        return dataclasses.replace(poorer, choice=f"Only {what}.")
+    if not poorer.found_nothing:
+        inspection = inspect(case.density, state.mean, state.root, case.problem.rule(first))
+        left, more = inspection.gain, isinstance(case.options.family, FullRank)
+        why = "the draws given are too few for more"
+        why = why if rungs or left >= GAIN else f"more would gain about {left:.1g} nat"
+        poorer = dataclasses.replace(poorer, inspection=inspection, choice=f"Only {what}: {why}.")
+        if not rungs and left >= GAIN and more and poorer.converged:
+            stein = case.options.by_stein
+            full = (
+                whole_from(case, state.mean, state.root, first)
+                if stein
+                else _whole(case, first, False, None)
+            )
+            rungs = [dataclasses.replace(full, choice=_whole_gains(left))]
+        rungs.append(poorer)
+    return _best_on_fresh_draws(case, [*rungs, laplace])
+
+
+def _best_on_fresh_draws(case: Case, tried: list[Fitted]) -> Fitted:
+    options = case.options
+
+    def bound(fitted: Fitted) -> float:
+        if fitted.found_nothing:
+            return -math.inf
+        return fresh_elbo(case.density, *fitted.gaussian(case.found), options.key, options.n_fresh)
+
+    return max(tried, key=bound)

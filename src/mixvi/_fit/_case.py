@@ -1,0 +1,108 @@
+"""A problem with its mode, and what came of it."""
+
+import dataclasses
+from typing import Any
+
+import numpy as np
+from jaxtyping import Float
+
+from .._approximate._bound import Inspection
+from .._approximate._climb import Anchor, FamilyState
+from .._approximate._laplace import Laplace, eigen_root
+from .._approximate._search import Stop
+from .._approximate._stein import SteinState
+from .._density._counted import Counted
+from .._density._protocol import Points, Rule
+from .._draws import FIXED, Draws, Matched, Nodes, Quadrature
+from .._errors import Code
+from .._posterior import Judged
+from .._target import Target
+from ._options import Options
+
+Vector = Float[np.ndarray, " dim"]
+Spec = Draws | Quadrature
+# Ends of a search that leave no Gaussian.
+NOTHING_FOUND = (Code.RAN_OFF, Code.NON_FINITE_DRAWS)
+
+
+@dataclasses.dataclass(frozen=True)
+class Problem:
+    """What is to be approximated, from where, and how; `fixed` are the first draws or nodes."""
+
+    density: Counted
+    target: Target
+    start: Vector
+    options: Options
+    fixed: Spec | None
+
+    @property
+    def dim(self) -> int:
+        return self.density.dim
+
+    @property
+    def draws_given(self) -> bool:
+        """Draws (not nodes) of the user's own choice, which may not grow."""
+        return isinstance(self.options.draws, Draws)
+
+    def rule(self, spec: Spec) -> Rule:
+        """The draws or nodes themselves."""
+        if isinstance(spec, Quadrature):
+            nodes = spec.make(np.dtype(np.float64), self.target.n_predictors)
+            return Nodes(nodes.z, nodes.weights)
+        return Points(spec.make(self.options.key, self.dim, FIXED), isinstance(spec, Matched))
+
+
+@dataclasses.dataclass(frozen=True)
+class Case:
+    """A problem with the mode found for it. `anchor`: the Gaussian that families adapt, where it is
+    not Laplace's."""
+
+    problem: Problem
+    found: Laplace
+    other_anchor: Anchor | None = None
+    note: str = ""
+
+    @property
+    def density(self) -> Counted:
+        return self.problem.density
+
+    @property
+    def options(self) -> Options:
+        return self.problem.options
+
+    @property
+    def anchor(self) -> Anchor:
+        if self.other_anchor is not None:
+            return self.other_anchor
+        return Anchor(self.found.mode, eigen_root(self.found.root), self.found.log_evidence)
+
+    @property
+    def stop(self) -> Stop:
+        return Stop(tol=self.options.tol, max_steps=self.options.max_steps)
+
+
+@dataclasses.dataclass(frozen=True)
+class Fitted:
+    """What came of a case: the family that was fitted, over which draws or nodes, what was seen of
+    it. `note` and `choice` are sentences for the status."""
+
+    name: str
+    state: FamilyState | SteinState | None = None
+    spec: Spec | None = None
+    judged: Judged | None = None
+    inspection: Inspection | None = None
+    note: str = ""
+    choice: str = ""
+
+    def gaussian(self, found: Laplace) -> tuple[Vector, Any]:
+        if self.state is None:
+            return found.mode, found.root
+        return self.state.mean, self.state.root
+
+    @property
+    def found_nothing(self) -> bool:
+        return self.state is not None and self.state.code in NOTHING_FOUND
+
+    @property
+    def converged(self) -> bool:
+        return self.state is None or self.state.code is Code.OK

@@ -1,0 +1,205 @@
+"""How many draws or nodes are enough, and more steps on them. Decided here and nowhere else."""
+
+import dataclasses
+import math
+from typing import TypeVar
+
+import numpy as np
+
+from .._approximate._bound import Inspection, inspect, lost_to_rule
+from .._approximate._climb import FamilyState, climb, resume
+from .._approximate._families import Family
+from .._approximate._search import Stop
+from .._approximate._stein import SteinState, stein
+from .._density._predictors import PredictorDensity
+from .._draws import OTHER_NODES, Draws, Quadrature
+from .._errors import Code
+from .._judge._fresh import judged, wants_more_draws
+from .._posterior import Judged
+from ._case import NOTHING_FOUND, Case, Spec
+
+MOST_DOUBLINGS = 4
+# Nats that the choice of draws or nodes may cost.
+DRAW_LOSS = 0.005
+MOST_DRAWS = 2**15
+# Of quadrature with one predictor: the largest error for one observation, and the most nodes.
+NODES_TOL, MOST_NODES = 1e-5, 1024
+# Of quadrature over several predictors: the most nodes, and how what they cost falls with them.
+MOST_POINTS, POINTS_RATE = 2**12, 1.5
+# Steps on few draws go this far, in nats; then there are more draws.
+ROUGH_GAIN = 0.01
+
+S = TypeVar("S", bound=FamilyState | SteinState)
+
+
+@dataclasses.dataclass(frozen=True)
+class Searching:
+    """A search that can go on over other draws or nodes, from where it is."""
+
+    case: Case
+    family: Family
+    state: FamilyState | SteinState
+
+    def on(self, spec: Spec, stop: Stop) -> "Searching":
+        case, state, rule = self.case, self.state, self.case.problem.rule(spec)
+        if isinstance(state, SteinState):
+            state = stein(case.density, state.mean, state.root, rule, stop, state.past)
+        else:
+            optimiser, params = case.options.optimiser, state.params
+            state = resume(case.density, case.anchor, self.family, rule, params, stop, optimiser)
+        return dataclasses.replace(self, state=state)
+
+    def afresh(self, spec: Spec) -> "Searching":
+        """Stein steps know no other start than where they are."""
+        case = self.case
+        if isinstance(self.state, SteinState):
+            return self.on(spec, case.stop)
+        rule, optimiser = case.problem.rule(spec), case.options.optimiser
+        state = climb(case.density, case.anchor, self.family, rule, case.stop, optimiser)
+        return dataclasses.replace(self, state=state)
+
+    @property
+    def found_nothing(self) -> bool:
+        return self.state.code in NOTHING_FOUND
+
+
+def rough(case: Case) -> Stop:
+    return Stop(gain=ROUGH_GAIN, max_steps=case.options.max_steps, last_step=False)
+
+
+def enough_for_root(searching: Searching, first: Draws, spec: Draws) -> tuple[Searching, Draws]:
+    """Roughly fitted on as many draws as keep their own cost low. A Gaussian fitted to few draws
+    tells less of that cost than there is: hence a second round."""
+    case = searching.case
+    most = most_draws(case)
+    # What was enough for an earlier fit is not given up for a little.
+    for slack in (1, 2) if spec.n == first.n else (3,):
+        if searching.found_nothing:
+            break
+        loss = inspected_on_few(searching, first, spec).draw_loss
+        if loss < slack * DRAW_LOSS:
+            break
+        more = _more(spec, loss, DRAW_LOSS, most)
+        if more.n == spec.n:
+            break
+        again = searching.on(more, rough(case))
+        if again.state.code is Code.NON_FINITE_DRAWS:
+            # More draws reach further, to where there is no density: stay with these.
+            break
+        searching, spec = again, more
+    return searching, spec
+
+
+def inspected_on_few(searching: Searching, few: Draws, many: Draws) -> Inspection:
+    """What the `few` first draws show, for the `many` that the fit was made on: gains are the
+    search's own, and noise falls with the number of draws."""
+    state, density = searching.state, searching.case.density
+    seen = state.seen if isinstance(state, SteinState) else (state.mean, state.root)
+    inspection = inspect(density, *seen, searching.case.problem.rule(few))
+    share = few.n / many.n
+    return dataclasses.replace(
+        inspection,
+        gain_mean=state.gain_left,
+        gain_widths=0.0,
+        gain_root=0.0,
+        draw_loss=inspection.draw_loss * share,
+        mean_se=inspection.mean_se * math.sqrt(share),
+    )
+
+
+def enough_draws(searching: Searching, spec: Draws) -> tuple[Searching, Draws, Judged | None]:
+    """For a family: doubles the draws while they do not stand for fresh ones."""
+    case, options = searching.case, searching.case.options
+    for _ in range(MOST_DOUBLINGS):
+        state = searching.state
+        if state.code is not Code.OK:
+            break
+        seen = judged(case.density, state.mean, state.root, options.key, options.n_fresh)
+        affordable = 16 * spec.n * case.problem.dim <= options.memory // 4
+        if not (affordable and wants_more_draws(state.elbo, spec.n, seen)):
+            return searching, spec, seen
+        more = spec.doubled()
+        again = searching.on(more, case.stop)
+        if again.state.code is Code.NON_FINITE_DRAWS:
+            return searching, spec, seen
+        searching, spec = again, more
+    return searching, spec, None
+
+
+def enough_nodes(searching: Searching, spec: Quadrature) -> tuple[Searching, Spec, str]:
+    """As many nodes as the integrals need where the fit ended, and a sentence where there are too
+    few."""
+    density = searching.case.density.inner
+    assert isinstance(density, PredictorDensity)
+    if density.n_predictors > 1:
+        return _enough_for_several(searching, spec)
+    options = searching.case.options
+
+    def error(spec: Quadrature) -> float:
+        state = searching.state
+        coarse, fine = (
+            density.expected_by_row(state.mean, state.root, one.make(np.dtype(np.float64)))
+            for one in (spec, spec.doubled())
+        )
+        return float(np.abs(coarse - fine).max(initial=0.0))
+
+    def next_that_suffices(spec: Quadrature) -> Quadrature | None:
+        while spec.n < MOST_NODES:
+            spec = spec.doubled()
+            if error(spec) <= NODES_TOL:
+                return spec
+        return None
+
+    while not searching.found_nothing and not (now := error(spec)) <= NODES_TOL:
+        if options.draws is not None:
+            return searching, spec, f" Quadrature is off by {now:.0e} per observation."
+        enough = next_that_suffices(spec)
+        if enough is None:
+            draws = options.draws_for(searching.case.problem.dim)
+            return searching.afresh(draws), draws, _back_to_draws(now)
+        searching, spec = searching.on(enough, searching.case.stop), enough
+    return searching, spec, ""
+
+
+def _back_to_draws(error: float) -> str:
+    return (
+        f" Draws were used: quadrature with {MOST_NODES} nodes does not settle (off by {error:.0e} "
+        "per observation)."
+    )
+
+
+def _enough_for_several(searching: Searching, spec: Quadrature) -> tuple[Searching, Spec, str]:
+    """The same for several predictors, whose nodes have no exact rule: what their choice costs is
+    told by other nodes."""
+    case, slack = searching.case, 1
+    while not searching.found_nothing:
+        state, n_predictors = searching.state, case.problem.target.n_predictors
+        others = spec.make(np.dtype(np.float64), n_predictors, OTHER_NODES)
+        rule = case.problem.rule(spec)
+        loss = lost_to_rule(case.density, state.mean, state.root, rule, others)
+        if loss <= slack * DRAW_LOSS:
+            break
+        more = _more(spec, loss, DRAW_LOSS, MOST_POINTS, POINTS_RATE)
+        costs = f" Quadrature over {spec.n} nodes costs about {loss:.1g} nat."
+        if case.options.draws is not None or more.n == spec.n:
+            return searching, spec, costs
+        again = searching.on(more, case.stop)
+        if again.state.code is Code.NON_FINITE_DRAWS:
+            # More nodes reach further, to where there is no density: stay with these.
+            return searching, spec, costs
+        searching, spec, slack = again, more, 2
+    return searching, spec, ""
+
+
+D = TypeVar("D", Draws, Quadrature)
+
+
+def _more(spec: D, loss: float, tol: float, most: int, rate: float = 1.0) -> D:
+    """What they cost falls as a power of their number: doubled until it is below `tol`."""
+    while loss > tol and 2 * spec.n <= most:
+        spec, loss = spec.doubled(), loss / 2**rate
+    return spec
+
+
+def most_draws(case: Case) -> int:
+    return max(2, min(MOST_DRAWS, case.options.memory // 4 // (8 * case.problem.dim)))

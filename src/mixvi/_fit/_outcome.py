@@ -1,0 +1,170 @@
+"""The end of a fit: a Posterior, or an error that speaks."""
+
+import math
+from typing import Any
+
+import numpy as np
+
+from .._approximate._families import MeanOnly
+from .._approximate._laplace import explain_indefinite, explain_no_mode
+from .._approximate._stein import SteinState
+from .._diagnostics import Elsewhere, verdict
+from .._draws import Quadrature
+from .._errors import Code, IndefiniteHessianError, MixviError, NoModeError, NonFiniteError
+from .._posterior import Posterior
+from .._target import UNBOUNDED, explain_non_finite
+from ._case import Case, Fitted
+from ._options import AUTO
+
+Outcome = tuple[Posterior, MixviError | None]
+
+
+def finish(case: Case, fitted: Fitted, elsewhere: Elsewhere) -> Outcome:
+    if fitted.found_nothing:
+        return failure(case, fitted)
+    found, state = case.found, fitted.state
+    mode = found.mode if found.found else np.full_like(found.mode, np.nan)
+    mean, root = fitted.gaussian(found)
+    elbo_fixed = None if state is None else state.elbo
+    seen = fitted.judged if case.options.diagnostics else None
+    diagnosis = None if seen is None else seen.diagnosis
+    of_mean = None if fitted.inspection is None or _by_points(case, fitted) else fitted.inspection
+    dtype = case.options.dtype
+    post = Posterior(
+        structure=case.problem.target.structure,
+        family=fitted.name,
+        flat_mean=mean.astype(dtype),
+        root=root.astype(dtype),
+        mode=mode.astype(dtype),
+        log_evidence_laplace=found.log_evidence if found.found else math.nan,
+        elbo_fixed=elbo_fixed,
+        flat_mean_se=None if of_mean is None else of_mean.mean_se,
+        judged=seen,
+        elsewhere=elsewhere,
+        converged=fitted.converged,
+        hyper_report=None,
+        status=_status(case, fitted),
+        verdict=verdict(mode.size, fitted.converged, diagnosis, elbo_fixed, elsewhere),
+        stats=_stats(case, fitted),
+        hessian=(found.precision, found.gradient, found.n_repaired),
+        constraints=case.problem.target.constraints,
+    )
+    return post, None
+
+
+def failure(case: Case, fitted: Fitted | None = None) -> Outcome:
+    """A Posterior of NaNs whose status is the sentence of the error that goes with it."""
+    found, dim, options = case.found, case.problem.dim, case.options
+    error = _error(case, fitted)
+    status = str(error)[0].upper() + str(error)[1:]
+    post = Posterior(
+        structure=case.problem.target.structure,
+        family=options.family_name,
+        flat_mean=np.full(dim, np.nan, options.dtype),
+        root=np.full((dim, dim), np.nan, options.dtype),
+        mode=found.mode.astype(options.dtype),
+        log_evidence_laplace=math.nan,
+        elbo_fixed=None if options.family is None else math.nan,
+        flat_mean_se=None,
+        judged=None,
+        elsewhere=Elsewhere(),
+        converged=False,
+        hyper_report=None,
+        status=status,
+        verdict=f"No Gaussian: {status}",
+        stats=_stats(case, Fitted(options.family_name)),
+        hessian=(found.precision, found.gradient, found.n_repaired),
+        constraints=case.problem.target.constraints,
+    )
+    return post, error
+
+
+def _error(case: Case, fitted: Fitted | None) -> MixviError:
+    target, start, found = case.problem.target, case.problem.start, case.found
+    structure, code = target.structure, None
+    if fitted is not None and fitted.state is not None and found.found:
+        code = fitted.state.code
+    if code is Code.RAN_OFF:
+        return NoModeError(
+            "the bound has no maximum: Stein steps widened the Gaussian without end, so the "
+            "posterior is improper or has no variance. Give every parameter a proper prior."
+        )
+    if code is not None:
+        whose = (
+            'at draws of the Laplace Gaussian, whose width the family "mu" cannot change'
+            if case.options.family == MeanOnly()
+            else "at some of the fixed draws, however narrow the Gaussian is made"
+        )
+        return NonFiniteError(
+            f'the log density is not finite {whose}: {UNBOUNDED}; or use family="eig".'
+        )
+    if found.code is Code.INDEFINITE:
+        return IndefiniteHessianError(explain_indefinite(structure, found.precision))
+    if found.code is Code.NON_FINITE_START:
+        said = explain_non_finite(target, start, found.log_density, found.gradient)
+        return NonFiniteError(said)
+    before = float(case.density.values(start[None])[0])
+    said = explain_no_mode(
+        structure,
+        start,
+        found.mode,
+        found.gradient,
+        found.code is Code.STUCK,
+        found.n_steps,
+        (before, found.log_density),
+    )
+    return NoModeError(said)
+
+
+def _status(case: Case, fitted: Fitted) -> str:
+    found, state, spec = case.found, fitted.state, fitted.spec
+    repaired = found.n_repaired
+    note = f" The Hessian was repaired ({repaired} eigenvalues)." if repaired else ""
+    note += fitted.note + (f" {fitted.choice}" if fitted.choice else "")
+    if state is None or spec is None:
+        return f"Mode found in {found.n_steps} Newton steps.{note}"
+    ended = {
+        Code.OK: "Converged",
+        Code.BOUND_OUT_OF_STEPS: "Stopped by max_steps, not converged,",
+        Code.BOUND_STUCK: "Stuck (no step raises the bound: is the log density smooth and finite "
+        "everywhere, the posterior proper?)",
+    }[state.code]
+    over = f"{spec.n} {spec.kind} {'nodes' if isinstance(spec, Quadrature) else 'draws'}"
+    left = (
+        f"about {max(state.gain_left, 1e-12):.1g} nat left"
+        if case.options.tol is None
+        else f"largest gradient {state.gradient:.1e} per standard deviation"
+    )
+    return f"{ended} after {case.density.n_passes} passes, the last over {over}; {left}.{note}"
+
+
+def _by_points(case: Case, fitted: Fitted) -> bool:
+    """Nodes over several predictors are not exact, and an inspection does not see by how much."""
+    return isinstance(fitted.spec, Quadrature) and case.problem.target.n_predictors > 1
+
+
+def _stats(case: Case, fitted: Fitted) -> dict[str, Any]:
+    options, spec, state, density = case.options, fitted.spec, fitted.state, case.density
+    key = options.key if isinstance(options.key, int) else str(options.key)
+    stats: dict[str, Any] = {
+        "mode_steps": case.found.n_steps,
+        "key": key,
+        "dtype": options.dtype.name,
+        "gradients": density.cost,
+        "values": density.n_values,
+    }
+    if fitted.inspection is not None:
+        stats["gain_left"] = fitted.inspection.gain
+        if not _by_points(case, fitted):
+            stats["draw_loss"] = fitted.inspection.draw_loss
+    if state is None or spec is None:
+        return stats
+    optimiser = "bfgs" if options.optimiser == AUTO else options.optimiser
+    return stats | {
+        "draws": spec.n,
+        "draws_kind": spec.kind,
+        "optimiser": "stein" if isinstance(state, SteinState) else optimiser,
+        "passes": density.n_passes,
+        "products": density.n_products,
+        "gradient": state.gradient,
+    }

@@ -1,0 +1,184 @@
+"""`fit` and `laplace`: public entry points; failures become exceptions here."""
+
+import time
+import warnings
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from jaxtyping import PyTree
+
+from .._approximate._families import Family
+from .._constraints import constrained
+from .._density._make import density_of
+from .._draws import Draws, Quadrature
+from .._errors import NotConvergedWarning
+from .._posterior import Posterior
+from .._target import prepare
+from ._case import Problem
+from ._options import checked
+from ._restarts import solve
+from ._threads import one_blas_thread
+
+
+def laplace(
+    log_density: Callable,
+    init: PyTree,
+    data: PyTree = None,
+    hyper: PyTree = None,
+    *,
+    constraints: Any = None,
+    key: Any = 0,
+    diagnostics: bool | int = True,
+    on_indefinite: str = "raise",
+    hyper_steps: int = 200,
+    memory: int | str | None = None,
+    throw: bool = True,
+    dtype: str = "float64",
+) -> Posterior:
+    """The Laplace approximation: the mode, and the exact Hessian there.
+
+    The arguments are those of `fit`. Hyperparameters maximise Laplace's evidence. With
+    `constraints=` the mode is that of the unbounded parameters.
+
+    >>> import jax.numpy as jnp
+    >>> import numpy as np
+    >>> import mixvi
+    >>> post = mixvi.laplace(lambda w: -0.5 * ((w - 3.0) / 2.0) ** 2, 0.0)
+    >>> float(post.mean), float(post.std)
+    (3.0, 2.0)
+    >>> post = mixvi.laplace(lambda x: 3 * jnp.log(x) - x, 1.0, constraints={"w": "positive"})
+    >>> post.names, round(float(np.exp(post.flat_mean[0])), 6)
+    (('log w',), 4.0)
+    """
+    return fit(
+        log_density,
+        init,
+        "laplace",
+        data,
+        hyper,
+        constraints=constraints,
+        key=key,
+        diagnostics=diagnostics,
+        on_indefinite=on_indefinite,
+        hyper_steps=hyper_steps,
+        memory=memory,
+        throw=throw,
+        dtype=dtype,
+    )
+
+
+def fit(
+    log_density: Callable,
+    init: PyTree,
+    family: str | Family = "auto",
+    data: PyTree = None,
+    hyper: PyTree = None,
+    *,
+    constraints: Any = None,
+    draws: int | Draws | Quadrature | None = None,
+    optimiser: str = "auto",
+    anchor: str = "auto",
+    n_restarts: int = 0,
+    key: Any = 0,
+    tol: float | None = None,
+    max_steps: int = 1000,
+    diagnostics: bool | int = True,
+    on_indefinite: str = "raise",
+    hyper_steps: int = 200,
+    memory: int | str | None = None,
+    throw: bool = True,
+    dtype: str = "float64",
+) -> Posterior:
+    """The Laplace Gaussian of a log density, adapted by a variational bound over fixed draws.
+
+    **Arguments:**
+
+    - `log_density`: `log_density(w)`, `log_density(w, data)`, `log_density(w, hyper)` or
+      `log_density(w, hyper, data)`: the unnormalised log posterior, one number, written with
+      `jax.numpy` (or a NumPy function and its gradient: `mixvi.from_numpy`). A
+      `mixvi.LinearPredictor` is integrated by quadrature.
+    - `init`: where to start; any pytree of real arrays. A `Posterior` is a warm start.
+    - `family`: what may adapt: "auto" (as much as pays: Laplace where that leaves less than 0.005
+      nat to gain, otherwise the poorest of "mu", "eig" and "full" that does), "laplace" (nothing),
+      "mu", "eig", "lr", "full", "diag", or an instance such as `mixvi.LowRank(rank=2)`.
+    - `data`: passed on as the last argument. New data of the same shape reuse compiled code.
+    - `hyper`: a start for hyperparameters to be learnt, any pytree of real numbers on unbounded
+      scales (write `log_alpha`, not `alpha`). The log density must then be normalised as a function
+      of them: `log p(data | w, hyper) + log p(w | hyper)`. Laplace's evidence is maximised first,
+      then the bound over the Gaussian and the hyperparameters together.
+    - `constraints`: bounds by name, `{"sigma": "positive", "p": "unit", "rho":
+      mixvi.Interval(-1, 1), "weights": "simplex", "cuts": "ordered"}`. `init` and the log density
+      are those of the bounded parameters; the Gaussian is over unbounded ones and the log-Jacobian
+      is added here. The mode is that of the unbounded ones.
+    - `draws`: how many (matched) draws, or `mixvi.IID(n)`, `mixvi.Matched(n)`, `mixvi.Sobol(n)`.
+      Left out: max(256, 4 D) matched ones, doubled while the bound on fresh draws differs; for
+      a `LinearPredictor` `mixvi.Quadrature(32)`, doubled until the integrals stand still (256 or
+      more for several predictors per observation).
+    - `optimiser`: "auto" ("stein" for the whole covariance, otherwise "bfgs"), "bfgs" (L-BFGS
+      above 2000 free numbers), "lbfgs", "scg", or "stein" (for `family="full"`).
+    - `anchor`: the Gaussian that a family adapts: "mode" (Laplace's, as in the paper), "average"
+      (one that Stein steps find from gradients averaged over draws), or "auto": the mode's, unless
+      there is none, its Hessian is indefinite or its Gaussian falls far short of its evidence.
+    - `n_restarts`: searches for other modes, from so many starts spread around `init`.
+    - `key`: an integer or a JAX key. The same inputs and key give the same numbers.
+    - `tol`: largest gradient and step at the end, in posterior standard deviations. Left out, a
+      search ends where less than 1e-4 nat is left to gain, which fresh draws could not see.
+    - `max_steps`: passes over the draws in one search.
+    - `diagnostics`: judge the result on fresh draws (1000, or the number given).
+    - `on_indefinite`: "raise", or repair the Hessian by "absolute" or "damp".
+    - `hyper_steps`: most evaluations of Laplace's evidence; 0 leaves its hyperparameters alone.
+    - `memory`: bytes that a pass over the draws may take, such as "2GiB"; 1 GiB when left out
+      (an eighth of an accelerator's).
+    - `throw`: raise on failure; otherwise a Posterior of NaNs comes back with its status.
+    - `dtype`: "float64", or "float32" on request.
+
+    **Returns:** a `Posterior`.
+
+    >>> import jax.numpy as jnp
+    >>> import mixvi
+    >>> def log_density(w, data):  # counts with a log-normal rate
+    ...     return (data * w - jnp.exp(w)).sum() - 0.5 * w**2
+    >>> post = mixvi.fit(log_density, 0.0, data=jnp.array([4.0, 7.0, 3.0, 6.0]))
+    >>> post.converged, post.verdict[:5]
+    (True, 'Trust')
+    """
+    began = time.perf_counter()
+    options = checked(
+        family=family,
+        draws=draws,
+        optimiser=optimiser,
+        anchor=anchor,
+        n_restarts=n_restarts,
+        key=key,
+        tol=tol,
+        max_steps=max_steps,
+        diagnostics=diagnostics,
+        on_indefinite=on_indefinite,
+        memory=memory,
+        dtype=dtype,
+        hyper_steps=hyper_steps,
+    )
+    warm = init if isinstance(init, Posterior) else None
+    if warm is not None:
+        init, hyper = warm.start, warm.hyper if hyper is None else hyper
+    target, start = prepare(log_density, init, data, options.dtype, hyper)
+    kept = None if warm is None else (warm.constraints, warm.flat_start)
+    target, start = constrained(target, start, constraints, kept)
+    options = options.within_reach(target.structure.size)
+    fixed = options.rule_for(target)
+    if hyper is None:
+        density = density_of(log_density, target, options.dtype, options.memory)
+        problem = Problem(density, target, start.astype(np.float64), options, fixed)
+        with one_blas_thread(problem.dim):
+            post, error = solve(problem, warm)
+    else:
+        from .._first import solved_with_hyper  # its libraries take long to import
+
+        post, error = solved_with_hyper(log_density, target, start, options, fixed, warm)
+    post.stats["seconds"] = time.perf_counter() - began
+    if error is not None and throw:
+        raise error
+    if error is None and not post.converged:
+        warnings.warn(post.status, NotConvergedWarning, stacklevel=2)
+    return post

@@ -1,0 +1,75 @@
+"""Several starts: which modes there are, and the Gaussian that has the highest bound."""
+
+import dataclasses
+
+import numpy as np
+
+from .._approximate._laplace import laplace
+from .._draws import RESTARTS, generator
+from .._judge._elsewhere import Mode, distinct
+from .._posterior import Posterior
+from ._case import Problem, Vector
+from ._outcome import Outcome
+from ._solve import solved
+
+# Starts lie so many units around `init` (one, or its own size where that is larger).
+SPREADS = (0.5, 1.0, 2.0, 4.0)
+MOST_FITS = 3
+
+
+def solve(problem: Problem, warm: Posterior | None = None) -> Outcome:
+    """`solved` from `start`, or from the best of several starts."""
+    first = solved(problem, warm)
+    if not problem.options.n_restarts:
+        return first
+    modes = _modes(problem)
+    # The first start has led to one of them already.
+    new = [mode for mode in modes[:MOST_FITS] if not np.allclose(mode.place, first[0].mode, 1e-4)]
+    outcomes = [first, *(solved(dataclasses.replace(problem, start=one.place)) for one in new)]
+    post, error = max(outcomes, key=_bound)
+    if error is not None or not modes:
+        return post, error
+    evidence = np.array([mode.log_evidence for mode in modes])
+    share = np.exp(evidence - np.logaddexp.reduce(evidence))
+    own = int(np.argmin([_away(post, mode) for mode in modes]))
+    several = f"{len(modes)} modes were" if len(modes) > 1 else "One mode was"
+    status = (
+        f"{post.status} {several} seen from {1 + problem.options.n_restarts} starts; the one "
+        f"nearest to this Gaussian has {share[own]:.0%} of their mass (by evidence)."
+    )
+    stats = post.stats | {"modes": len(modes), "share": float(share[own])}
+    return dataclasses.replace(post, status=status, stats=stats), None
+
+
+def spread_starts(problem: Problem, n: int) -> list[Vector]:
+    """Further starts around the user's."""
+    rng = generator(problem.options.key, RESTARTS)
+    start = problem.start
+    unit = np.maximum(1.0, np.abs(start))
+    return [
+        start + SPREADS[k % len(SPREADS)] * unit * rng.standard_normal(len(start)) for k in range(n)
+    ]
+
+
+def _bound(outcome: Outcome) -> float:
+    """On fresh draws where there are any."""
+    post, error = outcome
+    if error is not None:
+        return -np.inf
+    bound = post.log_evidence if post.elbo is None else post.elbo.value
+    return bound if np.isfinite(bound) else -np.inf
+
+
+def _modes(problem: Problem) -> list[Mode]:
+    """The distinct modes that Newton's method finds from a spread of starts, the one with most
+    evidence first."""
+    found = []
+    for start in [problem.start, *spread_starts(problem, problem.options.n_restarts)]:
+        one = laplace(problem.density, start, problem.options.on_indefinite)
+        if one.found and np.isfinite(one.log_evidence):
+            found.append(Mode(one.mode, one.root, one.log_evidence))
+    return distinct(sorted(found, key=lambda mode: -mode.log_evidence))
+
+
+def _away(post: Posterior, mode: Mode) -> float:
+    return float(np.linalg.norm(post.unconstrained.whiten(post.structure.unravel(mode.place))))

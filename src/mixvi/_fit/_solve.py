@@ -1,0 +1,80 @@
+"""One problem, from its start to a Posterior.
+
+a mode ........ Laplace, then the family around it
+a poor start .. Stein steps find a Gaussian first, and the family adapts around that
+no mode ....... the same, from the user's start
+family "auto" . Laplace, and on only while there is something to gain
+"""
+
+import dataclasses
+
+from .._approximate._families import FullRank
+from .._approximate._laplace import laplace
+from .._diagnostics import Elsewhere
+from .._errors import Code
+from .._judge._elsewhere import searched_elsewhere
+from .._judge._fresh import fresh_elbo, judged, with_wider_draws
+from .._posterior import Posterior
+from ._around import around
+from ._auto import climbing, is_poor
+from ._case import Case, Fitted, Problem
+from ._outcome import Outcome, failure, finish
+from ._whole import re_anchored, whole
+
+
+def solved(problem: Problem, warm: Posterior | None = None) -> Outcome:
+    """Never raises for what the data did."""
+    found = laplace(problem.density, problem.start, problem.options.on_indefinite)
+    case = Case(problem, found)
+    fitted = _with_mode(case, warm) if found.found else _without_mode(case)
+    if fitted is None:
+        return failure(case)
+    elsewhere = Elsewhere()
+    if problem.options.diagnostics and not fitted.found_nothing:
+        fitted, elsewhere = _diagnosed(case, fitted)
+    return finish(case, fitted, elsewhere)
+
+
+def _with_mode(case: Case, warm: Posterior | None) -> Fitted:
+    options, family, first = case.options, case.options.family, case.problem.fixed
+    if family is None or first is None:
+        return Fitted("laplace")
+    if options.climbs and options.anchor != "average":
+        return climbing(case, first, warm)
+    poor = options.anchor == "average"
+    if options.anchor == "auto":
+        at_mode = (case.found.mode, case.found.root)
+        poor = is_poor(case, fresh_elbo(case.density, *at_mode, options.key, options.n_fresh))
+    if options.by_stein:
+        return whole(case, first, poor, warm)
+    return around(re_anchored(case, first) if poor else case, family, first, warm)
+
+
+def _without_mode(case: Case) -> Fitted | None:
+    """From the user's start, by Stein steps; None where these find nothing either."""
+    options, family, first = case.options, case.options.family, case.problem.fixed
+    hopeless = case.found.code is Code.NON_FINITE_START or options.anchor == "mode"
+    if family is None or first is None or hopeless:
+        return None
+    if isinstance(family, FullRank):
+        fitted = whole(case, first, poor=True)
+    else:
+        anchored = re_anchored(case, first)
+        if anchored.other_anchor is None:
+            return None
+        fitted = around(anchored, family, first, None)
+    # Without a mode, steps that do not end are those of an improper posterior, too.
+    return fitted if fitted.converged else None
+
+
+def _diagnosed(case: Case, fitted: Fitted) -> tuple[Fitted, Elsewhere]:
+    density, key, n = case.density, case.options.key, case.options.n_fresh
+    mean, root = fitted.gaussian(case.found)
+    seen = fitted.judged or judged(density, mean, root, key, n)
+    if seen.diagnosis.wants_wider:
+        seen = with_wider_draws(density, mean, root, key, seen)
+    fitted = dataclasses.replace(fitted, judged=seen)
+    if seen.diagnosis.n_non_finite:
+        return fitted, Elsewhere()
+    elbo, by_stein = seen.diagnosis.elbo.value, fitted.name == "full"
+    return fitted, searched_elsewhere(density, case.found, mean, root, elbo, key, by_stein)

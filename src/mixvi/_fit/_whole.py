@@ -1,0 +1,167 @@
+"""The whole covariance by Stein steps: where they begin, and how far they go."""
+
+import dataclasses
+import math
+
+import numpy as np
+
+from .._approximate._bound import dense, highest_bound, inspect
+from .._approximate._climb import Anchor
+from .._approximate._families import SCALINGS, FullRank
+from .._approximate._laplace import covariance_root, eigen_root
+from .._approximate._search import Stop
+from .._approximate._stein import SteinState, stein
+from .._density._protocol import Matrix
+from .._draws import Draws, Matched, Quadrature
+from .._errors import Code
+from .._posterior import Posterior
+from ._case import NOTHING_FOUND, Case, Fitted, Spec, Vector
+from ._enough import (
+    DRAW_LOSS,
+    ROUGH_GAIN,
+    Searching,
+    enough_for_root,
+    enough_nodes,
+    inspected_on_few,
+    most_draws,
+)
+
+# Stein steps on the first, few draws go this many steps; then there are more draws.
+ROUGH_STEPS = 100
+# Widths to try where no mode gives one.
+WIDTHS = (1.0, 0.3, 0.1, 0.03, 0.01, 1e-3)
+
+
+def whole(case: Case, first: Spec, poor: bool, warm: Posterior | None = None) -> Fitted:
+    """From Laplace's Gaussian; where that is `poor`, or there is none, also from elsewhere."""
+    if warm is not None and (kept := _kept(case, first, warm)) is not None:
+        return polished(case, kept, first, "", _as_many(case, first, warm))
+    state, note = rough_fit(case, first, poor, warm)
+    return polished(case, state, first, note, first)
+
+
+def whole_from(case: Case, mean: Vector, root: Matrix, spec: Spec) -> Fitted:
+    """From the Gaussian of a poorer family."""
+    state = _stepped(case, mean, dense(root), spec, case.options.max_steps)
+    return polished(case, state, spec, "", spec)
+
+
+def polished(case: Case, state: SteinState, first: Spec, note: str, spec: Spec) -> Fitted:
+    """On as many draws as are needed, `spec` or more, to the tolerance asked for; what they cost is
+    told by the `first`, few ones."""
+    searching, inspection = Searching(case, FullRank(), state), None
+    if isinstance(first, Draws) and isinstance(spec, Draws) and case.options.draws is None:
+        searching, spec = enough_for_root(searching, first, spec)
+    elif isinstance(spec, Quadrature) and not searching.found_nothing:
+        searching, spec, _ = enough_nodes(searching, spec)
+    if not searching.found_nothing:
+        searching = searching.on(spec, case.stop)
+    if searching.found_nothing:
+        return Fitted("full", searching.state, spec, note=note)
+    if isinstance(spec, Quadrature):
+        # Of the end, too: the first look was at a rough one.
+        searching, spec, said = enough_nodes(searching, spec)
+        note += said
+    if isinstance(first, Draws) and isinstance(spec, Draws):
+        inspection = inspected_on_few(searching, first, spec)
+    return Fitted("full", searching.state, spec, inspection=inspection, note=note)
+
+
+# --- where the steps begin --------------------------------------------------------------------
+
+
+def rough_fit(
+    case: Case, first: Spec, poor: bool, warm: Posterior | None = None
+) -> tuple[SteinState, str]:
+    """Stein steps on few draws: from Laplace's Gaussian; where that is poor, also from around the
+    user's start; and from an earlier Gaussian. The best end is taken."""
+    found, problem = case.found.found, case.problem
+    starts: list[tuple[str, Vector, Matrix]] = []
+    if found:
+        anchor = case.anchor
+        root = anchor.root
+        if poor:
+            # Laplace's is far too wide for a Cauchy posterior, or one with scales at a boundary.
+            roots: list[Matrix] = [factor * anchor.root for factor in SCALINGS]
+            _, root = highest_bound(case.density, anchor.centre, roots, problem.rule(first))
+        starts.append(("", anchor.centre, root))
+    if warm is not None:
+        starts.append(("", warm.flat_mean, dense(warm.root)))
+    if (poor and case.options.anchor != "mode") or not starts:
+        note = " Started around init: the mode leads to a lower bound." if found else ""
+        starts.append((note, problem.start, _root_around(case, problem.start, first)))
+    steps = min(ROUGH_STEPS, case.options.max_steps)
+    tried = [(note, _stepped(case, mean, dense(root), first, steps)) for note, mean, root in starts]
+    note, best = max(tried, key=lambda one: finite_elbo(one[1]))
+    if note and not finite_elbo(best) > finite_elbo(tried[0][1]) + 1:
+        note = ""
+    return best, note if found else _why_no_mode(case.found.code)
+
+
+def _root_around(case: Case, start: Vector, spec: Spec) -> Matrix:
+    """A root for the Gaussian around `start` where there is no mode to build one on: as wide as the
+    curvature there says, or equally wide in all directions, by several factors; the best."""
+    _, _, hessian = case.density.curvature(start)
+    curved, log_det, _ = covariance_root(-hessian, "absolute", case.density.resolution)
+    eye = np.eye(len(start))
+    shapes = [curved, eye] if math.isfinite(log_det) else [eye]
+    roots: list[Matrix] = [width * shape for width in WIDTHS for shape in shapes]
+    return highest_bound(case.density, start, roots, case.problem.rule(spec))[1]
+
+
+def _stepped(case: Case, mean: Vector, root: Matrix, spec: Spec, max_steps: int) -> SteinState:
+    stop = Stop(gain=ROUGH_GAIN, max_steps=max_steps, last_step=False)
+    return stein(case.density, mean, root, case.problem.rule(spec), stop)
+
+
+def finite_elbo(state: SteinState) -> float:
+    sound = math.isfinite(state.elbo) and state.code not in NOTHING_FOUND
+    return state.elbo if sound else -math.inf
+
+
+def _why_no_mode(code: Code) -> str:
+    why = {
+        Code.INDEFINITE: "The Hessian at the mode is singular or indefinite",
+        Code.STUCK: "No smooth mode was found",
+    }.get(code, "There is no mode")
+    return f" {why}: started around init instead."
+
+
+# --- warm starts ------------------------------------------------------------------------------
+
+
+def _kept(case: Case, first: Spec, warm: Posterior) -> SteinState | None:
+    """An earlier Gaussian, where it is as good here as these draws can tell."""
+    mean, root = warm.flat_mean, dense(warm.root)
+    inspection = inspect(case.density, mean, root, case.problem.rule(first))
+    if not inspection.gain <= inspection.draw_loss + DRAW_LOSS:
+        return None
+    return _stepped(case, mean, root, first, 1)
+
+
+def _as_many(case: Case, first: Spec, warm: Posterior) -> Spec:
+    """The draws of an earlier fit: what was enough there is a good guess."""
+    n = warm.stats.get("draws", 0)
+    if case.options.draws is None and isinstance(first, Matched):
+        while 2 * first.n <= min(n, most_draws(case)):
+            first = Matched(2 * first.n)
+    return first
+
+
+# --- another anchor ---------------------------------------------------------------------------
+
+
+def re_anchored(case: Case, first: Spec) -> Case:
+    """The case with the Gaussian of a few Stein steps in the place of Laplace's."""
+    options, dim, spec = case.options, case.problem.dim, first
+    if isinstance(first, Draws) and first.refusal(dim, updates_root=True) is not None:
+        spec = Matched(max(256, 4 * dim))
+    if isinstance(spec, Draws) and 8 * spec.n * dim > options.memory // 4:
+        return case
+    state, note = rough_fit(case, spec, poor=True)
+    if not math.isfinite(finite_elbo(state)):
+        return case
+    note += " Anchored at a Gaussian that Stein steps found, not at a mode."
+    return dataclasses.replace(
+        case, other_anchor=Anchor(state.mean, eigen_root(state.root), state.elbo), note=note
+    )

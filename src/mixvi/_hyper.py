@@ -1,0 +1,45 @@
+"""How the search over hyperparameters ended."""
+
+import dataclasses
+
+from jaxtyping import PyTree
+
+
+@dataclasses.dataclass(frozen=True)
+class HyperReport:
+    """How the search over the hyperparameters ended.
+
+    `values`: the learnt hyperparameters, shaped like `hyper`. `gradient`: of what was maximised
+    (Laplace's evidence, or the bound of a family), likewise. `ran_off`: the names of those that the
+    data do not bound. `n_passes`: evaluations of the evidence and its gradient. `at_edge`: the
+    search over Laplace's evidence ended where its Hessian becomes nearly singular.
+    """
+
+    values: PyTree
+    gradient: PyTree
+    ran_off: tuple[str, ...]
+    n_passes: int
+    converged: bool
+    at_edge: bool
+
+    @property
+    def warning(self) -> str:
+        """What the verdict has to say of it."""
+        return f" But {', '.join(self.ran_off)} ran off (see status)." if self.ran_off else ""
+
+    @property
+    def sentence(self) -> str:
+        """What the status has to say of it; nothing when all went well."""
+        said = ""
+        if self.at_edge and not self.converged:
+            said += (
+                " The search over the hyperparameters stopped where the Hessian becomes nearly "
+                "singular and Laplace's evidence grows without meaning; a family's bound does not."
+            )
+        elif not self.converged:
+            said += " The search over the hyperparameters stopped before it converged."
+        if self.ran_off:
+            said += (
+                f" Ran off: {', '.join(self.ran_off)} (the data do not bound it; give it a prior)."
+            )
+        return said

@@ -1,0 +1,169 @@
+"""Mass and modes that a Gaussian does not reach: far probes, and searches from them."""
+
+import functools
+import math
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from .._approximate._laplace import Laplace, laplace
+from .._density._protocol import Density, Matrix, coloured
+from .._diagnostics import Elsewhere, OtherMode
+from .._draws import PROBES, generator_of, key_words
+
+N_PROBES, MOST_CLIMBS, MOST_PROBED = 128, 4, 100
+STRETCHES = np.geomspace(2, 50, 25)
+FRACTIONS = np.arange(1, 9) / 8
+
+Vector = Float[np.ndarray, " dim"]
+Square = Float[np.ndarray, "dim dim"]
+
+
+class Mode(NamedTuple):
+    place: Vector
+    root: Square
+    log_evidence: float
+
+    def apart(self, other: "Mode") -> float:
+        """In standard deviations of whichever of the two is wider."""
+        away = self.place - other.place
+        return float(min(in_sds(self.root, away), in_sds(other.root, away)))
+
+
+def distinct(found: list[Mode]) -> list[Mode]:
+    """Those more than one standard deviation from every one before them."""
+    seen = found[:1]
+    for one in found[1:]:
+        if min(one.apart(known) for known in seen) > 1.0:
+            seen.append(one)
+    return seen
+
+
+def searched_elsewhere(
+    density: Density,
+    found: Laplace,
+    mean: Vector,
+    root: Matrix,
+    elbo: float,
+    key: Any,
+    around_mean: bool,
+) -> Elsewhere:
+    """What `N(mean, root root^T)`, whose bound is `elbo`, does not reach. Probes go out from the
+    mode or, `around_mean`, from the Gaussian's own centre: Stein steps may have left the mode far
+    behind, or had none. None in many dimensions, where random probes would find nothing."""
+    dim = len(mean)
+    if dim > MOST_PROBED:
+        return Elsewhere()
+    z = probes(key_words(key), dim)
+    if around_mean:
+        dense = np.diag(root) if root.ndim == 1 else root
+        peak = float(density.values(mean[None])[0])
+        modes = [Mode(mean, dense, elbo)]
+        if found.found:
+            modes.append(Mode(found.mode, found.root, found.log_evidence))
+    else:
+        peak, modes = found.log_density, [Mode(found.mode, found.root, found.log_evidence)]
+    centre, spread, _ = modes[0]
+    known = len(modes)
+    log_p = density.values(coloured(centre, spread, z))
+    far = _surprising(z, log_p, peak)
+    if len(far) == 0 and known == 1:
+        return Elsewhere()
+    for probe in _worth_climbing(density, centre, spread, far, peak):
+        other = laplace(density, centre + spread @ probe)
+        if other.found:
+            modes.append(Mode(other.mode, other.root, other.log_evidence))
+    return _elsewhere(z, log_p, modes, elbo, mean, root)
+
+
+@functools.lru_cache(maxsize=2)
+def probes(words: tuple[int, ...], dim: int) -> Float[np.ndarray, "probes dim"]:
+    """Standard normal draws stretched 2 to 50 times."""
+    rng = generator_of(words, PROBES)
+    stretch = rng.choice(STRETCHES, (N_PROBES, 1))
+    return stretch * rng.standard_normal((N_PROBES, dim))
+
+
+def _surprising(
+    z: Float[np.ndarray, "probes dim"], log_p: Float[np.ndarray, " probes"], peak: float
+) -> Float[np.ndarray, "some dim"]:
+    """The densest probes at which the density is far above what the Gaussian has there."""
+    r2 = (z**2).sum(1)
+    surprise = log_p - (peak - 0.5 * r2)
+    seen = np.isfinite(log_p) & (surprise > 10) & (r2 > z.shape[1] + 20)
+    best_first = np.argsort(-np.where(seen, log_p, -np.inf), kind="stable")
+    return z[best_first[: min(MOST_CLIMBS, seen.sum())]]
+
+
+def _worth_climbing(
+    density: Density, centre: Vector, root: Square, z: Float[np.ndarray, "some dim"], peak: float
+) -> Float[np.ndarray, "starts dim"]:
+    """Those whose ray is not concave: where it is, as everywhere for a log-concave density, a
+    search from the probe would only come back."""
+    if len(z) == 0:
+        return z
+    rays = (FRACTIONS[:, None] * z[:, None, :]).reshape(-1, z.shape[1])
+    along = density.values(coloured(centre, root, rays)).reshape(len(z), len(FRACTIONS))
+    along = np.concatenate([np.full((len(z), 1), peak), along], axis=1)
+    with np.errstate(invalid="ignore"):
+        bend = along[:, 2:] - 2 * along[:, 1:-1] + along[:, :-2]
+        concave = (bend <= 1e-6 * (1 + np.abs(along[:, 1:-1]))).all(1)
+    return z[~concave]
+
+
+def _elsewhere(
+    z: Float[np.ndarray, "probes dim"],
+    log_p: Float[np.ndarray, " probes"],
+    modes: list[Mode],
+    log_evidence: float,
+    mean: Vector,
+    root: Matrix,
+) -> Elsewhere:
+    """What the probes (around `modes[0]`) and the searches from them say of the mass that the
+    Gaussian `(mean, root)`, whose evidence is `log_evidence`, does not reach."""
+    reach = _reach(len(mean))
+    points = coloured(modes[0].place, modes[0].root, z)
+    far = in_sds(root, points - mean) > reach
+    # Importance sampling from the scale mixture that the probes come from.
+    log_q = _log_scale_mixture(z) - np.linalg.slogdet(modes[0].root)[1]
+    with np.errstate(over="ignore"):
+        weights = np.where(far & np.isfinite(log_p), np.exp(log_p - log_q - log_evidence), 0.0)
+    # One probe alone is not evidence of mass: in many dimensions its weight is mostly luck.
+    tail = (weights.sum() - weights.max()) / len(z)
+    return Elsewhere(_other_modes(modes, mean, root, reach), float(tail / (1 + tail)))
+
+
+@functools.cache
+def _reach(dim: int) -> float:
+    """The radius within which a standard normal has 99.9% of its mass."""
+    from scipy import special  # takes 0.1 s, and few fits come here
+
+    return math.sqrt(2 * float(special.gammaincinv(0.5 * dim, 0.999)))
+
+
+def _log_scale_mixture(z: Float[np.ndarray, "n dim"]) -> Float[np.ndarray, " n"]:
+    dim, r2 = z.shape[1], (z**2).sum(1)[:, None]
+    parts = -0.5 * r2 / STRETCHES**2 - dim * np.log(STRETCHES) - 0.5 * dim * math.log(2 * math.pi)
+    return np.logaddexp.reduce(parts, axis=1) - math.log(len(STRETCHES))
+
+
+def _other_modes(
+    found: list[Mode], mean: Vector, root: Matrix, reach: float
+) -> tuple[OtherMode, ...]:
+    """Those of the modes found that are not the first and that the Gaussian does not reach. Modes
+    that it does reach are no news: its own draws see them."""
+    seen = distinct(found)
+    evidence = np.array([one.log_evidence for one in seen])
+    share = np.exp(evidence - np.logaddexp.reduce(evidence))
+    others = [
+        OtherMode(float(in_sds(root, one.place - mean)), float(part))
+        for one, part in zip(seen[1:], share[1:], strict=True)
+    ]
+    return tuple(other for other in others if other.distance > reach)
+
+
+def in_sds(root: Matrix, v: Float[np.ndarray, "*n dim"]) -> Any:
+    """The length of one vector, or of each of a stack, in standard deviations."""
+    whitened = v / root if root.ndim == 1 else np.linalg.solve(root, v.T).T
+    return np.sqrt((whitened**2).sum(-1))
