@@ -5,8 +5,8 @@ import jax.numpy as jnp
 import numpy as np
 
 from mixvi import models
-from mixvi._evidence import evidence_gradient
-from mixvi._laplace import laplace
+from mixvi._first._evidence import evidence_gradient
+from mixvi._first._laplace import laplace
 from mixvi._target import prepare
 from problems import interleaved, machine, splits
 

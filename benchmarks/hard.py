@@ -1,15 +1,18 @@
 """Every family, `auto` and Laplace on the posteriors of `posteriors.py`, with NUTS as the judge.
 
-    python benchmarks/hard.py [NAME ...]      goes on where it stopped; prints the page
+    python benchmarks/hard.py [NAME ...] [--methods auto,laplace] [--rows FILE]
+                                              goes on where it stopped; prints the page
     python benchmarks/hard.py --page          the page alone
 
 Rows are kept in docs/results/parts/hard_rows.jsonl, one fit a line. The bound of every fit is taken
 on fresh draws, a draw and its negative together, as many as bring its standard error to 0.003 (at
 most 2^20); times are CPU time of this process, the first call with all compiled code thrown away,
-warm the median of three further calls (of one where it takes more than five seconds). The rows kept
-were made one posterior a process, on one core each (two for the four largest).
+warm the median of three further calls (of one where it takes more than five seconds). Gradients: in
+one call, a Hessian counted as D of them. The rows kept were made one posterior a process, on one
+core each (two for the four largest).
 """
 
+import argparse
 import json
 import math
 import pathlib
@@ -21,9 +24,9 @@ import warnings
 import jax
 import numpy as np
 
+import fresh
 import mixvi
-from mixvi import _engine
-from mixvi._target import precision_scope, prepare
+from mixvi._density import _jax
 from posteriors import PROBLEMS, Problem
 
 HERE = pathlib.Path(__file__).resolve().parent
@@ -52,26 +55,25 @@ def fresh_elbo(problem: Problem, post: mixvi.Posterior) -> tuple[float, float, i
     """Value, standard error, number of draws."""
     if not np.isfinite(post.flat_mean).all():
         return math.nan, math.nan, 0
-    target, _ = prepare(problem.log_density, problem.init, problem.data, np.dtype(np.float64))
-    rng, means = np.random.default_rng(2024), []
-    n, wanted = 0, BLOCK  # pairs
-    while n < wanted:
-        half = rng.standard_normal((BLOCK, post.dim))
-        z = np.concatenate([half, -half])
-        with precision_scope(np.dtype(np.float64)):
-            log_p = _engine.LOG_DENSITIES.one(target, post.flat_mean, post.root, z, memory=2**30)
-        log_q = -0.5 * (z**2).sum(1) - 0.5 * post.dim * math.log(2 * math.pi) - post.log_det_root
-        means.append((np.asarray(log_p) - log_q).reshape(2, BLOCK).mean(0))
+    density = fresh.density(problem.log_density, problem.init, problem.data)
+    means: list[np.ndarray] = []
+    n = 0  # pairs
+    for z in fresh.pairs(post.dim, BLOCK):
+        ratios = fresh.log_ratios(density, post.flat_mean, post.root, z)
+        means.append(ratios.reshape(2, BLOCK).mean(0))
         n += BLOCK
         spread = np.concatenate(means).std()
         enough = (spread / ENOUGH) ** 2 if math.isfinite(spread) else n
         wanted = min(MOST_FRESH // 2, math.ceil(enough))
+        if n >= wanted:
+            break
     mean = np.concatenate(means)
     return float(mean.mean()), float(mean.std() / math.sqrt(n)), 2 * n
 
 
 def timed(problem: Problem, method: str) -> tuple[mixvi.Posterior, float, list[float]]:
     jax.clear_caches()
+    _jax.forget()
     times = []
     for _ in range(1 + WARM):
         began = time.process_time()
@@ -114,6 +116,7 @@ def row(problem: Problem, method: str) -> dict:
         "khat": post.khat,
         "passes": post.stats.get("passes", 0),
         "draws": post.stats.get("draws", 0),
+        "gradients": post.stats.get("gradients"),
         "draw_loss": post.stats.get("draw_loss"),
         "gain_left": post.stats.get("gain_left"),
         "first": first,
@@ -126,21 +129,21 @@ def row(problem: Problem, method: str) -> dict:
     }
 
 
-def rows() -> list[dict]:
-    if not ROWS.exists():
+def rows(path: pathlib.Path = ROWS) -> list[dict]:
+    if not path.exists():
         return []
-    return [json.loads(line) for line in ROWS.read_text(encoding="utf-8").splitlines()]
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def run(names: list[str]) -> None:
-    done = {(one["name"], one["method"]) for one in rows()}
+def run(names: list[str], methods: list[str], path: pathlib.Path) -> None:
+    done = {(one["name"], one["method"]) for one in rows(path)}
     for name in names:
         problem = PROBLEMS[name]()
-        for method in METHODS:
+        for method in methods:
             if (name, method) in done:
                 continue
             one = row(problem, method)
-            with ROWS.open("a", encoding="utf-8") as file:
+            with path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(one) + "\n")
             print(
                 f"{name} {method}: {one['elbo']:.4f}, {one['first']:.1f} s, warm "
@@ -216,11 +219,12 @@ def summary(by_name: dict[str, list[dict]]) -> str:
     return "\n".join(lines) + f"{len(by_name)}."
 
 
-def page() -> str:
+def page(methods: list[str], path: pathlib.Path) -> str:
+    """Of the posteriors that have a row for each of these methods; `best` may be missing."""
     by_name: dict[str, list[dict]] = {}
-    for one in rows():
+    for one in rows(path):
         by_name.setdefault(one["name"], []).append(one)
-    wanted = set(METHODS) - {"best"}
+    wanted = {"laplace", "auto", *methods} - {"best"}
     there = {name: {one["method"] for one in some} for name, some in by_name.items()}
     whole = {name: by_name[name] for name in PROBLEMS if wanted <= there.get(name, set())}
     parts = ["### The judges: long runs of NUTS", judges()]
@@ -230,7 +234,23 @@ def page() -> str:
     return "\n\n".join(parts)
 
 
+def main() -> None:
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
+    )
+    parser.add_argument("names", nargs="*", metavar="NAME", help="posteriors; all when left out")
+    parser.add_argument("--methods", default=",".join(METHODS), help="some of %(default)s")
+    parser.add_argument("--rows", type=pathlib.Path, default=ROWS, help="where rows are kept")
+    parser.add_argument("--page", action="store_true", help="print the page, fit nothing")
+    options = parser.parse_args()
+    methods = options.methods.split(",")
+    for given, known in ((options.names, PROBLEMS), (methods, METHODS)):
+        if unknown := set(given) - set(known):
+            parser.error(f"unknown: {', '.join(sorted(unknown))}; known: {', '.join(known)}")
+    if not options.page:
+        run(options.names or list(PROBLEMS), methods, options.rows)
+    print(page(methods, options.rows))
+
+
 if __name__ == "__main__":
-    if sys.argv[1:] != ["--page"]:
-        run(sys.argv[1:] or list(PROBLEMS))
-    print(page())
+    main()

@@ -12,7 +12,8 @@ import numpy as np
 
 import mixvi
 from evidence import curve
-from mixvi import _engine, _families, models
+from mixvi import models
+from mixvi._first import _engine, _families
 from problems import machine
 
 FAMILIES = ("mu", "eig", "lr", "full")

@@ -11,9 +11,8 @@ import warnings
 import numpy as np
 from sklearn.datasets import load_iris, load_wine
 
+import fresh
 import mixvi
-from mixvi import _engine
-from mixvi._target import precision_scope, prepare
 from mixvi.estimators import MVIClassifier
 from problems import machine
 
@@ -37,14 +36,11 @@ def problem(load) -> tuple:
     return seen["arguments"]
 
 
-def fresh(log_density, init, data, post) -> tuple[float, float]:
-    target, _ = prepare(log_density, init, data, np.dtype(np.float64), post.hyper)
+def bound(log_density, init, data, post) -> tuple[float, float]:
     z = np.random.default_rng(0).standard_normal((N_FRESH, post.dim))
-    with precision_scope(np.dtype(np.float64)):
-        log_p = _engine.LOG_DENSITIES.one(target, post.flat_mean, post.root, z, memory=2**30)
-    log_q = -0.5 * (z**2).sum(1) - 0.5 * post.dim * np.log(2 * np.pi) - post.log_det_root
-    ratio = np.asarray(log_p) - log_q
-    return float(ratio.mean()), float(ratio.std() / np.sqrt(N_FRESH))
+    density = fresh.density(log_density, init, data, post.hyper)
+    ratio = fresh.log_ratios(density, post.flat_mean, post.root, z)
+    return float(ratio.mean()), fresh.error(ratio)
 
 
 def main() -> None:
@@ -64,7 +60,7 @@ def main() -> None:
                     began = time.perf_counter()
                     post = mixvi.fit(function, init, family, data, hyper)
                     seconds = time.perf_counter() - began
-                value, se = fresh(log_density, init, data, post)
+                value, se = bound(log_density, init, data, post)
                 print(
                     f"| {name} | {family} | {by} | {post.stats['draws']} | "
                     f"{post.stats['passes']} | {seconds:.2f} | {value:.3f} | {se:.3f} |",

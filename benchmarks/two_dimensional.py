@@ -12,10 +12,11 @@ import jax.numpy as jnp
 import numpy as np
 import scipy.optimize
 
+import fresh
 import mixvi
-from mixvi import _families
-from mixvi._laplace import laplace
-from mixvi._target import prepare
+from mixvi._approximate._bound import dense
+from mixvi._approximate._families import NAMES
+from mixvi._approximate._laplace import eigen_root, laplace
 
 FAMILIES = ("laplace", "mu", "eig", "lr", "full", "diag")
 NODES, WEIGHTS = np.polynomial.hermite_e.hermegauss(80)
@@ -32,51 +33,44 @@ def log_density(w):
     return jnp.logaddexp(first, second) - jnp.log(2 * jnp.pi)
 
 
-def kl(mean, root):
+@jax.jit
+def on_grid(points):
+    return GRID_WEIGHTS @ jax.vmap(log_density)(points)
+
+
+def kl(mean, root) -> float:
     """KL(N(mean, root root^T) || p) by two-dimensional Gauss-Hermite quadrature."""
-    points = mean + GRID @ root.T
-    log_q = -0.5 * (GRID**2).sum(1) - math.log(2 * math.pi) - jnp.linalg.slogdet(root)[1]
-    return GRID_WEIGHTS @ (log_q - jax.vmap(log_density)(points))
+    negative_entropy = -1 - math.log(2 * math.pi) - np.linalg.slogdet(root)[1]
+    with jax.enable_x64(True):
+        return float(negative_entropy - on_grid(mean + GRID @ root.T))
 
 
 def best_kl(family: str) -> float:
     """The smallest KL in the family around the Laplace root, from several starts."""
-    with jax.enable_x64(True):
-        target, start = prepare(log_density, np.zeros(2), None, np.dtype(np.float64))
-        found = laplace(target, jnp.asarray(start))
-        if family == "laplace":
-            return float(kl(found.mode, found.root.matrix))
-        chosen = _families.NAMES[family]()
-        root = chosen.root(found)
-        around = jnp.diag(root.matrix) if root.matrix.ndim == 1 else root.matrix
+    found = laplace(fresh.density(log_density, np.zeros(2)), np.zeros(2))
+    if family == "laplace":
+        return kl(found.mode, found.root)
+    chosen, whole = NAMES[family](), eigen_root(found.root)
+    root = chosen.root(whole)
 
-        def objective(params):
-            mean = found.mode + around @ params[:2]
-            return kl(mean, chosen.after(around, params[2:]))
+    def objective(params):
+        mean = found.mode + whole @ params[:2]
+        return kl(mean, dense(chosen.right_multiply(root, params[2:])))
 
-        first = chosen.starts(root, jnp.eye(2), -0.1 * jnp.eye(2))[-1 if family == "lr" else 0]
-        value_and_grad = jax.jit(jax.value_and_grad(objective))
-        rng = np.random.default_rng(0)
-        ends = []
-        for _ in range(8):
-            begin = np.concatenate([np.zeros(2), first]) + 0.3 * rng.standard_normal(2 + first.size)
-            ends.append(
-                scipy.optimize.minimize(
-                    lambda p: [np.asarray(part, float) for part in value_and_grad(p)],
-                    begin,
-                    jac=True,
-                    method="BFGS",
-                    options={"gtol": 1e-9},
-                ).fun
-            )
-    return float(min(ends))
+    candidates = chosen.starts(root, np.eye(2), -0.1 * np.eye(2), whole)
+    first = np.concatenate([np.zeros(2), candidates[-1 if family == "lr" else 0]])
+    rng = np.random.default_rng(0)
+    begins = [first + 0.3 * rng.standard_normal(first.size) for _ in range(8)]
+    options = {"gtol": 1e-8}
+    return min(
+        scipy.optimize.minimize(objective, begin, jac="3-point", method="BFGS", options=options).fun
+        for begin in begins
+    )
 
 
 def fitted_kl(family: str, draws, key: int) -> float:
     post = mixvi.fit(log_density, np.zeros(2), family, draws=draws, key=key)
-    root = np.diag(post.root) if post.root.ndim == 1 else post.root
-    with jax.enable_x64(True):
-        return float(kl(post.flat_mean, root))
+    return kl(post.flat_mean, dense(post.root))
 
 
 def main() -> None:

@@ -4,10 +4,12 @@ Reads the rows of `hard.py`. A fit is bad where a mean is off by over 0.5 sd or 
 times. Each posterior's fits are judged with the thresholds that do best on all other posteriors.
 """
 
+import argparse
 import collections
 import itertools
+import pathlib
 
-from hard import rows
+from hard import ROWS, rows
 from mixvi._diagnostics import (
     LEARNT,
     Diagnosis,
@@ -90,7 +92,10 @@ def table(title: str, words: list[tuple[dict, str]]) -> list[str]:
 
 
 def main() -> None:
-    some = [row for row in rows() if row["told"] and row["method"] != "best"]
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--rows", type=pathlib.Path, default=ROWS, help="where hard.py kept them")
+    kept = rows(parser.parse_args().rows)
+    some = [row for row in kept if row["told"] and row["method"] != "best"]
     names = list(dict.fromkeys(row["name"] for row in some))
     left_out, used = [], collections.Counter()
     for name in names:

@@ -8,7 +8,13 @@ from typing import Any
 import jax.numpy as jnp
 import numpy as np
 
-from mixvi._first._elbo import Tilt
+import mixvi
+from mixvi._density import _make
+from mixvi._density._counted import Counted as CountedDensity
+from mixvi._density._protocol import Points
+from mixvi._target import prepare
+
+DOUBLE = np.dtype(np.float64)
 
 
 @dataclasses.dataclass(frozen=True)
@@ -70,6 +76,12 @@ def cauchy_data(seed: int, n: int = 50, n_basis: int = 20) -> tuple:
     return design, y, np.log(0.2), np.log(0.1)
 
 
+def counts(w):
+    """Counts with log-normal rates, correlated, in any dimension: skewed, and log-concave."""
+    y = jnp.resize(jnp.array([1.0, 0.0, 3.0]), w.size)
+    return (y * w - jnp.exp(w)).sum() - 0.125 * (w.sum() ** 2 + w @ w)
+
+
 def one_dimensional(w):
     """A skewed density: the log of a gamma variable."""
     return 3.0 * w - jnp.exp(w)
@@ -93,6 +105,11 @@ class Counted:
         return self is other
 
 
-def no_tilt(dim: int) -> Tilt:
-    """No hyperparameters."""
-    return Tilt(jnp.zeros(0), jnp.zeros((0, 0)), jnp.zeros((dim, 0)))
+def density_of(log_density, dim, data=None, memory=2**30, dtype=DOUBLE) -> CountedDensity:
+    """What `fit` asks its questions of; `dim` may be a shape."""
+    target, _ = prepare(log_density, np.zeros(dim), data, dtype)
+    return _make.density_of(log_density, target, dtype, memory)
+
+
+def points(n: int, dim: int, key: int = 0, draws=mixvi.Matched) -> Points:
+    return Points(draws(n).make(key, dim), draws is mixvi.Matched)

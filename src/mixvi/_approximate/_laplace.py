@@ -12,7 +12,7 @@ from jaxtyping import Float
 from .._density._protocol import Density
 from .._errors import Code
 from .._target import Structure, listed
-from ._newton import newton
+from ._newton import Place, newton
 from ._newton_cg import newton_cg
 
 POLICIES = ("raise", "absolute", "damp")
@@ -27,7 +27,7 @@ Square = Float[np.ndarray, "dim dim"]
 @dataclasses.dataclass(frozen=True)
 class Laplace:
     """`code` says what went wrong; the root is one of NaNs where there is none. `n_damped`: steps
-    of Newton's method that were not its own."""
+    of Newton's method that were not its own. `path`: places that the search came by."""
 
     mode: Vector
     log_density: float
@@ -39,6 +39,7 @@ class Laplace:
     n_steps: int
     n_damped: int
     code: Code
+    path: tuple[Place, ...]
 
     @property
     def found(self) -> bool:
@@ -88,6 +89,7 @@ def laplace(
         n_steps=n_before + search.n_steps,
         n_damped=search.n_damped,
         code=code,
+        path=search.path,
     )
 
 

@@ -19,6 +19,7 @@ from .._errors import Code
 ACCEPT, GOOD, POOR = 1e-4, 0.75, 0.25
 LEAST_DAMPING = 1e-3
 MOST_ESCAPES = 5
+PATH_KEPT = 50
 ESCAPES = np.array([0.03, 0.1, 0.3, 1.0, 3.0])
 
 Vector = Float[np.ndarray, " dim"]
@@ -55,44 +56,51 @@ class NewtonStep:
 
 @dataclasses.dataclass(frozen=True)
 class ModeSearch:
-    """Where the search ended. `n_damped`: steps that were not Newton's own."""
+    """Where the search ended. `n_damped`: steps that were not Newton's own. `path`: where it came
+    by, the first places."""
 
     place: Place
     n_steps: int
     n_damped: int
     code: Code
+    path: tuple[Place, ...]
 
 
 def newton(density: Density, start: Vector, tol: float, max_steps: int = 300) -> ModeSearch:
     """Ends where the decrement `sqrt(g^T P^-1 g)`, the distance to the mode in units of the
     curvature, is below `tol` and still shrinking as Newton's method makes it shrink."""
     here = Place.at(density, start)
+    path, growth, n_steps, n_damped, n_escapes = [here], 4.0, 0, 0, 0
+
+    def ended(code: Code) -> ModeSearch:
+        return ModeSearch(here, n_steps, n_damped, code, tuple(path))
+
     if not here.finite:
-        return ModeSearch(here, 0, 0, Code.NON_FINITE_START)
+        return ended(Code.NON_FINITE_START)
     step = newton_step(here, 0.0)
     if step.decrement <= tol and step.damping == 0:
-        return ModeSearch(here, 0, 0, Code.OK)
-    growth, n_damped, n_escapes = 4.0, 0, 0
-    for n_steps in range(1, max_steps + 1):
-        n_damped += step.damping > 0
-        last = step.decrement
-        here, damping, growth = _tried(density, here, step, growth)
-        step = newton_step(here, damping)
+        return ended(Code.OK)
+    while n_steps < max_steps:
+        n_steps, n_damped, last = n_steps + 1, n_damped + (step.damping > 0), step.decrement
+        new, damping, growth = _tried(density, here, step, growth)
+        if new is not here and len(path) < PATH_KEPT:
+            path.append(new)
+        here, step = new, newton_step(new, damping)
         if _arrived(here, step, last, tol, start, density.resolution):
-            return ModeSearch(here, n_steps, n_damped, Code.OK)
+            return ended(Code.OK)
         # In a flat tail the damping must outgrow a curvature of nearly zero by any factor: the
         # search is stuck only when its steps no longer move the point.
         unmoved = bool((here.point + step.move == here.point).all())
         if unmoved and step.damping > 0 and step.decrement > tol:
-            return ModeSearch(here, n_steps, n_damped, Code.STUCK)
+            return ended(Code.STUCK)
         if step.damping > 0 and step.decrement <= tol:
             # At a saddle or a minimum the gradient vanishes but the curvature has the wrong sign.
             there = _escaped(density, here) if n_escapes < MOST_ESCAPES else None
             if there is None:
                 # Stationary, and flat or curved the wrong way: the caller judges the Hessian.
-                return ModeSearch(here, n_steps, n_damped, Code.OK)
+                return ended(Code.OK)
             here, step, n_escapes = there, newton_step(there, 0.0), n_escapes + 1
-    return ModeSearch(here, max_steps, n_damped, Code.RAN_OUT_OF_STEPS)
+    return ended(Code.RAN_OUT_OF_STEPS)
 
 
 def newton_step(here: Place, damping: float) -> NewtonStep:

@@ -24,6 +24,9 @@ class Counted(Density):
         self._asked: tuple | None = None
         self._expected: Expectation | None = None
 
+    def prepare(self) -> None:
+        self.inner.prepare()
+
     def values(self, points: Float[np.ndarray, "n dim"]) -> Float[np.ndarray, " n"]:
         self.n_values += len(points)
         return self.inner.values(points)

@@ -7,6 +7,7 @@ new data of the same shape find them compiled.
 
 import collections
 import concurrent.futures
+import contextlib
 import dataclasses
 import threading
 from collections.abc import Callable, Iterator
@@ -45,7 +46,7 @@ class Trace:
             arrays, data, theta = jtu.tree_unflatten(tree, leaves)
             return dataclasses.replace(target, arrays=arrays, data=data, theta=theta)(flat)
 
-        self.dim, self.dtype, self.target = target.structure.size, dtype, target
+        self.dim, self.dtype = target.structure.size, dtype
         point = jax.ShapeDtypeStruct((self.dim,), dtype)
         closed = jax.make_jaxpr(log_density)(point, *operands)
         self.jaxpr, self.consts = closed.jaxpr, jax.device_put(closed.consts)
@@ -56,6 +57,7 @@ class Trace:
         self.bytes = max(1, jaxpr_bytes(self.jaxpr))
         self._programs: dict[Any, concurrent.futures.Future] = {}
         self._lock = threading.Lock()
+        self.is_warm = False
 
     def function(self, consts: list, operands: list) -> Callable:
         """The log density of one flat vector."""
@@ -146,13 +148,20 @@ class JaxDensity(Density):
         return float(value), gradient, product
 
     def prepare(self) -> None:
-        """Compiles what a fit will ask for, in the background."""
+        """Compiles what a fit asks for after the mode, while the mode is searched."""
 
         def compile_all() -> None:
-            for program in (self._gradients, self._values):
-                program()
+            # What goes wrong here goes wrong again where the answer is wanted.
+            with contextlib.suppress(Exception):
+                for program in self._wanted():
+                    program()
 
-        threading.Thread(target=compile_all, daemon=True).start()
+        if not self.trace.is_warm:
+            self.trace.is_warm = True
+            threading.Thread(target=compile_all, name="mixvi-compile").start()
+
+    def _wanted(self) -> list[Callable]:
+        return [self._gradients, self._values]
 
     # --- programs -----------------------------------------------------------------------------
 

@@ -13,7 +13,7 @@ import jax.tree_util as jtu
 import numpy as np
 from jaxtyping import Float
 
-from .._draws import Nodes
+from .._draws import SETS, Nodes
 from .._target import Target, precision_scope
 from ._jax import BACKWARD, JaxDensity
 from ._protocol import Expectation, Matrix, Rule
@@ -42,10 +42,17 @@ class PredictorDensity(JaxDensity):
         """`E log p(y_n | eta_n)` for every row."""
         return self._integrated(mean, root, rule)[3]
 
+    def _wanted(self) -> list[Callable]:
+        sets, k = (1, 1) if self.n_predictors == 1 else (SETS, self.n_predictors)
+        return [lambda: self._by_nodes(2, self._nodes_at_once(k), (sets, k)), self._values]
+
+    def _nodes_at_once(self, k: int) -> int:
+        usual = CHUNK if k == 1 else CHUNK_OF_SEVERAL
+        return self._affordable(usual, BACKWARD * self.trace.bytes)
+
     def _integrated(self, mean: np.ndarray, root: Matrix, rule: Nodes) -> tuple[np.ndarray, ...]:
         nodes = rule.z.reshape(len(rule.weights), *(rule.z.shape[1:] or (1, 1)))
-        usual = CHUNK if nodes.shape[2] == 1 else CHUNK_OF_SEVERAL
-        size = self._affordable(usual, BACKWARD * self.trace.bytes)
+        size = self._nodes_at_once(nodes.shape[2])
         with precision_scope(self.dtype):
             program = self._by_nodes(root.ndim, size, nodes.shape[1:])
             at = [one.astype(self.dtype, copy=False) for one in (mean, root)]

@@ -59,6 +59,9 @@ class Density(abc.ABC):
     # Relative rounding of values and gradients; tolerances are read from it.
     resolution: float = float(np.finfo(np.float64).eps)
 
+    def prepare(self) -> None:
+        """Begins, in the background, what takes long before the first answer. `fit` asks once."""
+
     @abc.abstractmethod
     def gradients(
         self, points: Float[np.ndarray, "n dim"]

@@ -170,6 +170,8 @@ def fit(
     if hyper is None:
         density = density_of(log_density, target, options.dtype, options.memory)
         problem = Problem(density, target, start.astype(np.float64), options, fixed)
+        if options.family is not None:
+            density.prepare()
         with one_blas_thread(problem.dim):
             post, error = solve(problem, warm)
     else:

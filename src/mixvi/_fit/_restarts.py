@@ -5,20 +5,24 @@ import dataclasses
 import numpy as np
 
 from .._approximate._laplace import laplace
-from .._draws import RESTARTS, generator
 from .._judge._elsewhere import Mode, distinct
 from .._posterior import Posterior
-from ._case import Problem, Vector
+from ._case import Problem
 from ._outcome import Outcome
 from ._solve import solved
+from ._starts import spread_starts
 
-# Starts lie so many units around `init` (one, or its own size where that is larger).
-SPREADS = (0.5, 1.0, 2.0, 4.0)
 MOST_FITS = 3
 
 
 def solve(problem: Problem, warm: Posterior | None = None) -> Outcome:
     """`solved` from `start`, or from the best of several starts."""
+    # What overflows or divides by zero is looked at where it matters.
+    with np.errstate(all="ignore"):
+        return _solve(problem, warm)
+
+
+def _solve(problem: Problem, warm: Posterior | None) -> Outcome:
     first = solved(problem, warm)
     if not problem.options.n_restarts:
         return first
@@ -39,16 +43,6 @@ def solve(problem: Problem, warm: Posterior | None = None) -> Outcome:
     )
     stats = post.stats | {"modes": len(modes), "share": float(share[own])}
     return dataclasses.replace(post, status=status, stats=stats), None
-
-
-def spread_starts(problem: Problem, n: int) -> list[Vector]:
-    """Further starts around the user's."""
-    rng = generator(problem.options.key, RESTARTS)
-    start = problem.start
-    unit = np.maximum(1.0, np.abs(start))
-    return [
-        start + SPREADS[k % len(SPREADS)] * unit * rng.standard_normal(len(start)) for k in range(n)
-    ]
 
 
 def _bound(outcome: Outcome) -> float:

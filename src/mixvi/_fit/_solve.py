@@ -7,12 +7,13 @@ family "auto" . Laplace, and on only while there is something to gain
 """
 
 import dataclasses
+import math
 
 from .._approximate._families import FullRank
 from .._approximate._laplace import laplace
 from .._diagnostics import Elsewhere
 from .._errors import Code
-from .._judge._elsewhere import searched_elsewhere
+from .._judge._elsewhere import Mode, searched_elsewhere
 from .._judge._fresh import fresh_elbo, judged, with_wider_draws
 from .._posterior import Posterior
 from ._around import around
@@ -21,18 +22,52 @@ from ._case import Case, Fitted, Problem
 from ._outcome import Outcome, failure, finish
 from ._whole import re_anchored, whole
 
+# A mode that probes find counts as higher where its evidence is, by so many nats.
+HIGHER = 1.0
+MOST_MOVES = 2
+
 
 def solved(problem: Problem, warm: Posterior | None = None) -> Outcome:
-    """Never raises for what the data did."""
+    """Never raises for what the data did. Where probes find a higher mode, on from there."""
+    case, fitted, elsewhere, modes = _fitted(problem, warm)
+    for _ in range(MOST_MOVES):
+        if fitted is None or fitted.found_nothing or not modes:
+            break
+        best, now = max(modes, key=lambda mode: mode.log_evidence), _bound(case, fitted)
+        if not best.log_evidence > now + HIGHER:
+            break
+        there = _fitted(dataclasses.replace(problem, start=best.place), None)
+        if there[1] is None or not _bound(there[0], there[1]) > now:
+            break
+        case, fitted, elsewhere, modes = there
+        note = f"{fitted.note} Probes found this mode, higher than the first one."
+        fitted = dataclasses.replace(fitted, note=note)
+    if fitted is None:
+        return failure(case)
+    return finish(case, fitted, elsewhere)
+
+
+Solution = tuple[Case, Fitted | None, Elsewhere, list[Mode]]
+
+
+def _fitted(problem: Problem, warm: Posterior | None) -> Solution:
     found = laplace(problem.density, problem.start, problem.options.on_indefinite)
     case = Case(problem, found)
     fitted = _with_mode(case, warm) if found.found else _without_mode(case)
-    if fitted is None:
-        return failure(case)
-    elsewhere = Elsewhere()
-    if problem.options.diagnostics and not fitted.found_nothing:
-        fitted, elsewhere = _diagnosed(case, fitted)
-    return finish(case, fitted, elsewhere)
+    if fitted is None or fitted.found_nothing:
+        return case, fitted, Elsewhere(), []
+    # Without a verdict probes are for searches that Newton's own steps did not carry: these may
+    # have ended in a lesser mode.
+    if not problem.options.diagnostics and (found.n_damped == 0 or problem.options.family is None):
+        return case, fitted, Elsewhere(), []
+    return _diagnosed(case, fitted)
+
+
+def _bound(case: Case, fitted: Fitted) -> float:
+    """On fresh draws."""
+    if fitted.found_nothing or fitted.judged is None:
+        return -math.inf
+    return fitted.judged.diagnosis.elbo.value
 
 
 def _with_mode(case: Case, warm: Posterior | None) -> Fitted:
@@ -67,7 +102,7 @@ def _without_mode(case: Case) -> Fitted | None:
     return fitted if fitted.converged else None
 
 
-def _diagnosed(case: Case, fitted: Fitted) -> tuple[Fitted, Elsewhere]:
+def _diagnosed(case: Case, fitted: Fitted) -> Solution:
     density, key, n = case.density, case.options.key, case.options.n_fresh
     mean, root = fitted.gaussian(case.found)
     seen = fitted.judged or judged(density, mean, root, key, n)
@@ -75,6 +110,10 @@ def _diagnosed(case: Case, fitted: Fitted) -> tuple[Fitted, Elsewhere]:
         seen = with_wider_draws(density, mean, root, key, seen)
     fitted = dataclasses.replace(fitted, judged=seen)
     if seen.diagnosis.n_non_finite:
-        return fitted, Elsewhere()
+        return case, fitted, Elsewhere(), []
     elbo, by_stein = seen.diagnosis.elbo.value, fitted.name == "full"
-    return fitted, searched_elsewhere(density, case.found, mean, root, elbo, key, by_stein)
+    return (
+        case,
+        fitted,
+        *searched_elsewhere(density, case.found, mean, root, elbo, key, around_mean=by_stein),
+    )

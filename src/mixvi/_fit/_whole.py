@@ -3,15 +3,13 @@
 import dataclasses
 import math
 
-import numpy as np
-
 from .._approximate._bound import dense, highest_bound, inspect
 from .._approximate._climb import Anchor
 from .._approximate._families import SCALINGS, FullRank
-from .._approximate._laplace import covariance_root, eigen_root
+from .._approximate._laplace import eigen_root
 from .._approximate._search import Stop
 from .._approximate._stein import SteinState, stein
-from .._density._protocol import Matrix
+from .._density._protocol import Matrix, Rule
 from .._draws import Draws, Matched, Quadrature
 from .._errors import Code
 from .._posterior import Posterior
@@ -25,11 +23,13 @@ from ._enough import (
     inspected_on_few,
     most_draws,
 )
+from ._starts import Gaussian, starts_elsewhere
 
 # Stein steps on the first, few draws go this many steps; then there are more draws.
 ROUGH_STEPS = 100
-# Widths to try where no mode gives one.
-WIDTHS = (1.0, 0.3, 0.1, 0.03, 0.01, 1e-3)
+# Of several starts: steps after which those that have fallen behind are dropped, and how many may
+# go on.
+FEW_STEPS, MOST_LEFT = 15, 3
 
 
 def whole(case: Case, first: Spec, poor: bool, warm: Posterior | None = None) -> Fitted:
@@ -73,45 +73,54 @@ def polished(case: Case, state: SteinState, first: Spec, note: str, spec: Spec) 
 def rough_fit(
     case: Case, first: Spec, poor: bool, warm: Posterior | None = None
 ) -> tuple[SteinState, str]:
-    """Stein steps on few draws: from Laplace's Gaussian; where that is poor, also from around the
-    user's start; and from an earlier Gaussian. The best end is taken."""
-    found, problem = case.found.found, case.problem
-    starts: list[tuple[str, Vector, Matrix]] = []
+    """Stein steps on few draws, from Laplace's Gaussian and from an earlier one; where Laplace's is
+    poor or there is none, from elsewhere too. Those that fall behind are dropped; the best end is
+    taken."""
+    found, rule = case.found.found, case.problem.rule(first)
+    starts: list[tuple[str, Gaussian]] = []
     if found:
-        anchor = case.anchor
-        root = anchor.root
+        centre, root = case.anchor.centre, case.anchor.root
         if poor:
             # Laplace's is far too wide for a Cauchy posterior, or one with scales at a boundary.
-            roots: list[Matrix] = [factor * anchor.root for factor in SCALINGS]
-            _, root = highest_bound(case.density, anchor.centre, roots, problem.rule(first))
-        starts.append(("", anchor.centre, root))
+            roots: list[Matrix] = [factor * root for factor in SCALINGS]
+            root = dense(highest_bound(case.density, centre, roots, rule)[1])
+        starts.append(("", (centre, root)))
     if warm is not None:
-        starts.append(("", warm.flat_mean, dense(warm.root)))
+        starts.append(("", (warm.flat_mean, dense(warm.root))))
     if (poor and case.options.anchor != "mode") or not starts:
-        note = " Started around init: the mode leads to a lower bound." if found else ""
-        starts.append((note, problem.start, _root_around(case, problem.start, first)))
-    steps = min(ROUGH_STEPS, case.options.max_steps)
-    tried = [(note, _stepped(case, mean, dense(root), first, steps)) for note, mean, root in starts]
-    note, best = max(tried, key=lambda one: finite_elbo(one[1]))
-    if note and not finite_elbo(best) > finite_elbo(tried[0][1]) + 1:
-        note = ""
+        note = " Started away from the mode, which leads to a lower bound." if found else ""
+        starts += [(note, start) for start in starts_elsewhere(case, rule)]
+    note, best = _best_end(case, starts, rule)
     return best, note if found else _why_no_mode(case.found.code)
 
 
-def _root_around(case: Case, start: Vector, spec: Spec) -> Matrix:
-    """A root for the Gaussian around `start` where there is no mode to build one on: as wide as the
-    curvature there says, or equally wide in all directions, by several factors; the best."""
-    _, _, hessian = case.density.curvature(start)
-    curved, log_det, _ = covariance_root(-hessian, "absolute", case.density.resolution)
-    eye = np.eye(len(start))
-    shapes = [curved, eye] if math.isfinite(log_det) else [eye]
-    roots: list[Matrix] = [width * shape for width in WIDTHS for shape in shapes]
-    return highest_bound(case.density, start, roots, case.problem.rule(spec))[1]
+def _best_end(case: Case, starts: list[tuple[str, Gaussian]], rule: Rule) -> tuple[str, SteinState]:
+    left = min(ROUGH_STEPS, case.options.max_steps)
+    few = left if len(starts) == 1 else min(left, FEW_STEPS)
+    tried = [(note, stein(case.density, *start, rule, _rough(few))) for note, start in starts]
+    if few < left:
+        best = max(finite_elbo(state) for _, state in tried)
+        tried.sort(key=lambda one: -finite_elbo(one[1]))
+        tried = [
+            (note, stein(case.density, state.mean, state.root, rule, _rough(left), state.past))
+            for note, state in tried[:MOST_LEFT]
+            if finite_elbo(state) + state.gain_left >= best
+        ]
+    best_note, best_state = max(tried, key=lambda one: finite_elbo(one[1]))
+    if best_note:
+        others = [finite_elbo(state) for note, state in tried if not note]
+        best_note = (
+            best_note if finite_elbo(best_state) > max(others, default=-math.inf) + 1 else ""
+        )
+    return best_note, best_state
+
+
+def _rough(max_steps: int) -> Stop:
+    return Stop(gain=ROUGH_GAIN, max_steps=max_steps, last_step=False)
 
 
 def _stepped(case: Case, mean: Vector, root: Matrix, spec: Spec, max_steps: int) -> SteinState:
-    stop = Stop(gain=ROUGH_GAIN, max_steps=max_steps, last_step=False)
-    return stein(case.density, mean, root, case.problem.rule(spec), stop)
+    return stein(case.density, mean, dense(root), case.problem.rule(spec), _rough(max_steps))
 
 
 def finite_elbo(state: SteinState) -> float:
@@ -124,7 +133,7 @@ def _why_no_mode(code: Code) -> str:
         Code.INDEFINITE: "The Hessian at the mode is singular or indefinite",
         Code.STUCK: "No smooth mode was found",
     }.get(code, "There is no mode")
-    return f" {why}: started around init instead."
+    return f" {why}: started from several places around init instead."
 
 
 # --- warm starts ------------------------------------------------------------------------------

@@ -48,13 +48,14 @@ def searched_elsewhere(
     elbo: float,
     key: Any,
     around_mean: bool,
-) -> Elsewhere:
-    """What `N(mean, root root^T)`, whose bound is `elbo`, does not reach. Probes go out from the
-    mode or, `around_mean`, from the Gaussian's own centre: Stein steps may have left the mode far
-    behind, or had none. None in many dimensions, where random probes would find nothing."""
+) -> tuple[Elsewhere, list[Mode]]:
+    """What `N(mean, root root^T)`, whose bound is `elbo`, does not reach, and the modes that were
+    climbed. Probes go out from the mode or, `around_mean`, from the Gaussian's own centre: Stein
+    steps may have left the mode far behind, or had none. None in many dimensions, where random
+    probes would find nothing."""
     dim = len(mean)
     if dim > MOST_PROBED:
-        return Elsewhere()
+        return Elsewhere(), []
     z = probes(key_words(key), dim)
     if around_mean:
         dense = np.diag(root) if root.ndim == 1 else root
@@ -69,12 +70,12 @@ def searched_elsewhere(
     log_p = density.values(coloured(centre, spread, z))
     far = _surprising(z, log_p, peak)
     if len(far) == 0 and known == 1:
-        return Elsewhere()
+        return Elsewhere(), []
     for probe in _worth_climbing(density, centre, spread, far, peak):
         other = laplace(density, centre + spread @ probe)
         if other.found:
             modes.append(Mode(other.mode, other.root, other.log_evidence))
-    return _elsewhere(z, log_p, modes, elbo, mean, root)
+    return _elsewhere(z, log_p, modes, elbo, mean, root), modes[known:]
 
 
 @functools.lru_cache(maxsize=2)
