@@ -142,14 +142,13 @@ def compare(folders: list[pathlib.Path], names: list[str]) -> None:
     head += ["bound before", "se", "bound after", "se", "after - before", "se", "fresh draws"]
     head += ["verdict before", "verdict after"]
     print("| " + " | ".join(head) + " |\n|" + "---|" * len(head))
-    for name in names:
-        missing = [str(folder) for folder in folders if not (folder / f"{name}.json").exists()]
-        if missing:
-            print(f"{name}: not in {', '.join(missing)}", file=sys.stderr)
-            continue
+    there = [n for n in names if all((folder / f"{n}.json").exists() for folder in folders)]
+    for name in there:
         began = time.perf_counter()
         print("| " + " | ".join(cells(name, folders)) + " |", flush=True)
         print(f"{name}  {time.perf_counter() - began:.0f} s", file=sys.stderr, flush=True)
+    if missing := [name for name in names if name not in there]:
+        print(f"\nNot in both: {', '.join(missing)}.")
 
 
 def main() -> None:

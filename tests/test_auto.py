@@ -5,7 +5,9 @@ import numpy as np
 import pytest
 
 import mixvi
-from mixvi._judge import Shown, cheapest, enough_draws
+from mixvi._approximate._bound import Inspection
+from mixvi._fit._auto import cheapest
+from mixvi._fit._enough import _more
 from targets import logistic, logistic_data
 
 SCHOOLS = (
@@ -29,24 +31,24 @@ def two_modes(w):
     return jnp.logaddexp(narrow, jnp.log(0.7) - 0.5 * ((w - 4) ** 2).sum())
 
 
-def shown(mean, widths, root, loss=0.0):
-    return Shown(0.0, mean, widths, root, loss, np.zeros(1))
-
-
 def test_the_cheapest_family_that_leaves_nothing():
-    assert cheapest(shown(0.001, 0.001, 0.002), 0.005) is None
-    assert cheapest(shown(1.0, 0.001, 0.002), 0.005) == mixvi.MeanOnly()
-    assert cheapest(shown(1.0, 0.5, 0.503), 0.005) == mixvi.EigenScale()
-    assert cheapest(shown(0.0, 0.1, 0.5), 0.005) == mixvi.FullRank()
-    assert cheapest(shown(0.0, 0.0, 0.009, loss=0.5), 0.005) is None
-    assert cheapest(shown(0.0, 0.0, 0.5, loss=0.5), 0.005) == mixvi.FullRank()
+    def gains(mean, widths, root):
+        return Inspection(0.0, mean, widths, root, 0.5, np.zeros(1))
+
+    assert cheapest(gains(0.001, 0.001, 0.002), 0.005) is None
+    assert cheapest(gains(1.0, 0.001, 0.002), 0.005) == mixvi.MeanOnly()
+    assert cheapest(gains(1.0, 0.5, 0.503), 0.005) == mixvi.EigenScale()
+    assert cheapest(gains(0.0, 0.1, 0.5), 0.005) == mixvi.FullRank()
+    assert cheapest(gains(np.inf, np.inf, np.inf), 0.005) == mixvi.FullRank()
 
 
 def test_draws_too_few_for_a_whole_root_are_not_fitted_with_one():
     """40 independent draws in 8 dimensions: on fresh ones the whole root is worse than widths."""
     data = logistic_data(40)
     few, eig, full = (
-        mixvi.fit(logistic, np.zeros(8), family, data, draws=mixvi.IID(40), diagnostics=10_000)
+        mixvi.fit(
+            logistic, np.zeros(8), family=family, data=data, draws=mixvi.IID(40), diagnostics=10_000
+        )
         for family in ("auto", "eig", "full")
     )
     assert full.elbo.value < eig.elbo.value - 0.1
@@ -58,13 +60,13 @@ def test_draws_too_few_for_a_whole_root_are_not_fitted_with_one():
 def test_between_widths_and_a_whole_root_fresh_draws_decide():
     """Twelve independent counts: widths are all there is to find, and 32 draws lead a whole root
     astray, though it stays above Laplace."""
-    count = np.array([0.0, 1.0, 0.0, 2.0, 1.0, 0.0, 3.0, 0.0, 1.0, 0.0, 2.0, 0.0])
+    count = np.array([1.0, 2.0, 1.0, 3.0, 2.0, 1.0, 4.0, 1.0, 2.0, 1.0, 3.0, 1.0])
 
     def poisson(w):
         return (count * w - jnp.exp(w) - 0.05 * w**2).sum()
 
     laplace, eig, full, auto = (
-        mixvi.fit(poisson, np.zeros(12), family, draws=mixvi.Matched(32), diagnostics=10_000)
+        mixvi.fit(poisson, np.zeros(12), family=family, draws=mixvi.Matched(32), diagnostics=10_000)
         for family in ("laplace", "eig", "full", "auto")
     )
     assert laplace.elbo.value < full.elbo.value < eig.elbo.value - 0.01
@@ -74,15 +76,15 @@ def test_between_widths_and_a_whole_root_fresh_draws_decide():
 
 
 def test_draws_are_doubled_until_they_cost_little():
-    assert enough_draws(mixvi.Matched(256), 0.004, 0.005, 2**15).n == 256
-    assert enough_draws(mixvi.Matched(256), 0.02, 0.005, 2**15).n == 1024
-    assert enough_draws(mixvi.Matched(256), 1e9, 0.005, 1000).n == 512
+    assert _more(mixvi.Matched(256), 0.004, 0.005, 2**15).n == 256
+    assert _more(mixvi.Matched(256), 0.02, 0.005, 2**15).n == 1024
+    assert _more(mixvi.Matched(256), 1e9, 0.005, 1000).n == 512
 
 
 def test_a_gaussian_stops_at_laplace():
     post = mixvi.fit(lambda w: -0.5 * ((w - 3.0) ** 2).sum(), np.zeros(3))
     assert post.family == "laplace"
-    assert "Laplace leaves at most 0.0001 nat" in post.status
+    assert "Laplace leaves about 0.0001 nat to gain" in post.status
     assert "passes" not in post.stats
 
 
@@ -91,7 +93,7 @@ def test_no_family_beats_auto(n):
     data = logistic_data(n)
     auto = mixvi.fit(logistic, np.zeros(8), data=data, diagnostics=20_000)
     others = [
-        mixvi.fit(logistic, np.zeros(8), family, data, diagnostics=20_000)
+        mixvi.fit(logistic, np.zeros(8), family=family, data=data, diagnostics=20_000)
         for family in ("laplace", "mu", "eig", "full")
     ]
     # All see the same fresh draws.
@@ -114,7 +116,7 @@ def test_one_dimension_only_needs_its_width():
 
 def test_without_a_mode_fit_goes_on_and_says_so():
     with pytest.raises(mixvi.NoModeError):
-        mixvi.laplace(schools_centred, SCHOOLS_START, SCHOOLS)
+        mixvi.laplace(schools_centred, SCHOOLS_START, data=SCHOOLS)
     with pytest.raises(mixvi.NoModeError):
         mixvi.fit(schools_centred, SCHOOLS_START, data=SCHOOLS, anchor="mode")
     post = mixvi.fit(schools_centred, SCHOOLS_START, data=SCHOOLS, diagnostics=20_000)
@@ -125,7 +127,9 @@ def test_without_a_mode_fit_goes_on_and_says_so():
     assert np.isnan(post.log_evidence_laplace)
     # A long NUTS run in non-centred parameters has mu at 4.4 +- 3.3.
     assert post.mean["mu"] == pytest.approx(4.4, abs=0.3)
-    again = mixvi.fit(schools_centred, SCHOOLS_START, "eig", SCHOOLS, diagnostics=20_000)
+    again = mixvi.fit(
+        schools_centred, SCHOOLS_START, family="eig", data=SCHOOLS, diagnostics=20_000
+    )
     assert "Anchored at a Gaussian that Stein steps found" in again.status
     assert again.elbo.value < post.elbo.value + 0.01
     assert again.elbo.value > post.elbo.value - 1.0
@@ -142,9 +146,11 @@ def test_a_saved_posterior_without_a_mode(tmp_path):
 
 def test_an_average_anchor_gives_what_the_whole_covariance_gives():
     data = logistic_data(40)
-    whole = mixvi.fit(logistic, np.zeros(8), "full", data, diagnostics=20_000)
+    whole = mixvi.fit(logistic, np.zeros(8), family="full", data=data, diagnostics=20_000)
     fits = {
-        anchor: mixvi.fit(logistic, np.zeros(8), "eig", data, anchor=anchor, diagnostics=20_000)
+        anchor: mixvi.fit(
+            logistic, np.zeros(8), family="eig", data=data, anchor=anchor, diagnostics=20_000
+        )
         for anchor in ("mode", "average")
     }
     assert fits["average"].elbo.value == pytest.approx(whole.elbo.value, abs=0.01)
@@ -172,12 +178,18 @@ def test_hyperparameters_are_learnt_with_the_whole_covariance():
         prior = (0.5 * log_alpha - 0.5 * jnp.exp(log_alpha) * w**2).sum()
         return prior + (y * w - jnp.exp(w)).sum()
 
-    post = mixvi.fit(log_density, np.zeros(5), "full", y, hyper=0.0, draws=2048)
+    post = mixvi.fit(log_density, np.zeros(5), family="full", data=y, hyper=0.0, draws=2048)
     assert post.converged
     assert post.stats["optimiser"] == "stein"
     bounds = {
         shift: mixvi.fit(
-            log_density, np.zeros(5), "full", y, post.hyper + shift, draws=2048, hyper_steps=0
+            log_density,
+            np.zeros(5),
+            family="full",
+            data=y,
+            hyper=post.hyper + shift,
+            draws=2048,
+            hyper_steps=0,
         ).elbo_fixed
         for shift in (0.0,)
     }
@@ -206,7 +218,7 @@ def test_an_improper_posterior_with_a_mode_says_what_is_wrong():
     assert np.isfinite(mixvi.laplace(improper, np.array([0.3, 0.3])).log_evidence)
     with pytest.raises(mixvi.NoModeError, match=r"bound has no maximum.*proper prior"):
         mixvi.fit(improper, np.array([0.3, 0.3]))
-    post = mixvi.fit(improper, np.array([0.3, 0.3]), "full", throw=False)
+    post = mixvi.fit(improper, np.array([0.3, 0.3]), family="full", throw=False)
     assert not post.converged
     assert "widened the Gaussian without end" in post.status
 
@@ -220,11 +232,11 @@ def test_a_warm_start_from_other_data_is_not_held_on_to():
     """Data a thousand standard deviations away: the end is that of a cold start."""
     rng = np.random.default_rng(0)
     near, far = rng.standard_t(4, 30), 1000 + 50 * rng.standard_t(4, 30)
-    before = mixvi.fit(student, np.array([near.mean(), 0.0]), "full", near, draws=256)
-    again = mixvi.fit(student, before, "full", near, draws=256)
+    before = mixvi.fit(student, np.array([near.mean(), 0.0]), family="full", data=near, draws=256)
+    again = mixvi.fit(student, before, family="full", data=near, draws=256)
     assert again.stats["passes"] <= 2
-    warm = mixvi.fit(student, before, "full", far, draws=256)
-    cold = mixvi.fit(student, before.mode, "full", far, draws=256)
+    warm = mixvi.fit(student, before, family="full", data=far, draws=256)
+    cold = mixvi.fit(student, before.mode, family="full", data=far, draws=256)
     assert warm.converged
     np.testing.assert_allclose(warm.flat_mean, cold.flat_mean, atol=1e-3)
 
@@ -235,9 +247,10 @@ def test_a_warm_start_goes_on_with_the_draws_that_were_enough():
     def counts(w):
         return (w - jnp.exp(w)).sum() - 0.02 * (w.sum() ** 2 + w @ w)
 
-    cold = mixvi.fit(counts, np.zeros(20), "full", diagnostics=False)
-    again = mixvi.fit(counts, cold, "full", diagnostics=False)
-    first = mixvi.fit(counts, np.zeros(20), "eig", diagnostics=False).stats["draws"]
+    options = {"diagnostics": False, "tol": 1e-5}
+    cold = mixvi.fit(counts, np.zeros(20), family="full", **options)
+    again = mixvi.fit(counts, cold, family="full", **options)
+    first = mixvi.fit(counts, np.zeros(20), family="eig", **options).stats["draws"]
     assert cold.stats["draws"] > first
     assert again.stats["draws"] == cold.stats["draws"]
     assert again.stats["passes"] <= 3
@@ -267,7 +280,7 @@ def test_the_share_of_the_mode_taken(constraint):
         return jnp.logaddexp(jnp.log(0.2) + low, jnp.log(0.8) + high) + jacobian
 
     bounds = {"w": constraint} if constraint else None
-    post = mixvi.fit(log_density, 1.5, "laplace", constraints=bounds, n_restarts=10)
+    post = mixvi.fit(log_density, 1.5, family="laplace", constraints=bounds, n_restarts=10)
     assert post.flat_mean[0] == pytest.approx(3, abs=1e-6)
     assert post.stats["share"] == pytest.approx(0.8, abs=1e-6)
 

@@ -171,15 +171,12 @@ def test_fisher_information_of_phi_is_the_identity_at_the_start():
         phi = family.starts(bound.root, np.eye(3), np.eye(3), bound.anchor.root)[0]
         start = np.concatenate([np.zeros(3), phi])
 
-        def slope(params, bound=bound):
-            return bound(params)[1]
-
-        def difference(step, start=start):
-            return slope(start + step) - slope(start - step)  # noqa: B023
-
         # Differences of fourth order.
         units = h * np.eye(start.size)
-        hessian = [(8 * difference(e) - difference(2 * e)) / (12 * h) for e in units]
+        once, twice = (
+            np.array([bound(start + e)[1] - bound(start - e)[1] for e in n * units]) for n in (1, 2)
+        )
+        hessian = (8 * once - twice) / (12 * h)
         np.testing.assert_allclose(hessian, -np.eye(start.size), atol=1e-9)
 
 

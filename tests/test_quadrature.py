@@ -9,7 +9,7 @@ import pytest
 from scipy import integrate, special
 
 import mixvi
-from mixvi._judge import MOST_NODES, NODES_TOL
+from mixvi._fit._enough import MOST_NODES, NODES_TOL
 
 rng = np.random.default_rng(1)
 X = np.concatenate([rng.standard_normal((40, 3)), np.ones((40, 1))], axis=1)
@@ -92,11 +92,12 @@ def test_expectation_against_many_draws(precision, diagonal):
 
 def test_draws_tend_to_quadrature_and_all_families_agree():
     for family in ("eig", "lr"):
-        exact = mixvi.fit(LOGISTIC, np.zeros(4), family)
+        exact = mixvi.fit(LOGISTIC, np.zeros(4), family=family)
         assert exact.stats["draws_kind"] == "quadrature"
         assert exact.gap == pytest.approx(0, abs=4 * exact.elbo.se + 1e-6)
         few, many = (
-            mixvi.fit(LOGISTIC, np.zeros(4), family, draws=n, diagnostics=False) for n in (64, 8192)
+            mixvi.fit(LOGISTIC, np.zeros(4), family=family, draws=n, diagnostics=False)
+            for n in (64, 8192)
         )
         assert abs(many.elbo_fixed - exact.elbo_fixed) < 2e-3
         assert abs(many.elbo_fixed - exact.elbo_fixed) < abs(few.elbo_fixed - exact.elbo_fixed)
@@ -116,7 +117,7 @@ def test_a_gaussian_likelihood_is_exact():
     evidence = -0.5 * y @ np.linalg.solve(marginal, y) - 0.5 * np.linalg.slogdet(marginal)[1]
     evidence -= 20 * math.log(2 * math.pi)
     for family in ("laplace", "eig", "full"):
-        post = mixvi.fit(model, np.zeros(4), family)
+        post = mixvi.fit(model, np.zeros(4), family=family)
         np.testing.assert_allclose(post.cov, cov, atol=1e-6)
         assert post.log_evidence == pytest.approx(evidence, abs=1e-8)
 
@@ -124,9 +125,10 @@ def test_a_gaussian_likelihood_is_exact():
 def test_nodes_are_refined_where_predictors_are_wide():
     """One observation and a nearly flat prior: the predictor's standard deviation is near 20."""
     model = mixvi.LinearPredictor(np.ones((1, 1)), jax.nn.log_sigmoid, 1 / 900)
-    post = mixvi.fit(model, np.zeros(1), "eig")
+    options = {"family": "eig", "tol": 1e-5}
+    post = mixvi.fit(model, np.zeros(1), **options)
     assert post.stats["draws"] > 32
-    many = mixvi.fit(model, np.zeros(1), "eig", draws=mixvi.Quadrature(2048), diagnostics=False)
+    many = mixvi.fit(model, np.zeros(1), draws=mixvi.Quadrature(2048), diagnostics=False, **options)
     assert post.elbo_fixed == pytest.approx(many.elbo_fixed, abs=1e-5)
     np.testing.assert_allclose(post.std, many.std, rtol=1e-4)
 
@@ -136,14 +138,14 @@ def test_a_likelihood_that_nodes_cannot_follow_returns_to_draws_and_says_so():
         return -0.5 * eta**2 - 50 * jax.nn.relu(eta - 0.5)
 
     model = mixvi.LinearPredictor(np.ones((1, 1)), kinked, 0.01)
-    post = mixvi.fit(model, np.zeros(1), "mu")
+    post = mixvi.fit(model, np.zeros(1), family="mu")
     assert post.stats["draws_kind"] == "matched"
     assert "Draws were used: quadrature with 1024 nodes does not settle" in post.status
 
 
 def test_bounded_memory_changes_nothing():
-    whole = mixvi.fit(LOGISTIC, np.zeros(4), "eig", diagnostics=False)
-    cut = mixvi.fit(LOGISTIC, np.zeros(4), "eig", diagnostics=False, memory="1MiB")
+    whole = mixvi.fit(LOGISTIC, np.zeros(4), family="eig", diagnostics=False)
+    cut = mixvi.fit(LOGISTIC, np.zeros(4), family="eig", diagnostics=False, memory="1MiB")
     assert cut.elbo_fixed == pytest.approx(whole.elbo_fixed, rel=1e-10)
 
 
@@ -154,9 +156,11 @@ def test_a_batch_is_the_same_as_one_at_a_time():
     model = mixvi.LinearPredictor(lambda data: data["x"], likelihood, 1.0)
     scales = np.array([1.0, 40.0])  # the second needs more nodes
     data = {"x": scales[:, None, None] * X[:6], "sign": np.repeat(SIGN[None, :6], 2, 0)}
-    posts = mixvi.fit_many(model, np.zeros(4), "eig", data, strategy="vmap")
+    options = {"family": "eig", "tol": 1e-5}
+    posts = mixvi.fit_many(model, np.zeros(4), data=data, strategy="vmap", **options)
     for i, post in enumerate(posts):
-        alone = mixvi.fit(model, np.zeros(4), "eig", {k: v[i] for k, v in data.items()})
+        its = {name: array[i] for name, array in data.items()}
+        alone = mixvi.fit(model, np.zeros(4), data=its, **options)
         assert alone.elbo_fixed == pytest.approx(post.elbo_fixed, abs=1e-4)
         assert alone.stats["draws_kind"] == post.stats["draws_kind"]
 

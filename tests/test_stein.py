@@ -6,14 +6,12 @@ import numpy as np
 import pytest
 
 import mixvi
+from mixvi._approximate._bound import Shape, bound_at, highest_bound, inspect, lost_to_rule
+from mixvi._approximate._search import Stop
+from mixvi._approximate._stein import Move, Past, _cut, stein
 from mixvi._draws import Quadrature
-from mixvi._first._elbo import Tilt, expectation
 from mixvi._errors import Code
-from mixvi._look import inspect, look, rough_start
-from mixvi._memory import _factorises, each
-from mixvi._stein import Past, _cut, _Move, stein
-from mixvi._target import prepare
-from targets import logistic_data
+from targets import DOUBLE, density_of, logistic_data, points
 
 DIM = 4
 RNG = np.random.default_rng(3)
@@ -32,39 +30,44 @@ def skewed(w):
     return (jnp.array([1.0, 0.0, 3.0]) * w - jnp.exp(w)).sum() - 0.5 * (w.sum() ** 2 + w @ w) / 4
 
 
-def over(target, n=64, key=0, draws=mixvi.Matched):
-    z = draws(n).make(key, target.structure.size)
-    return expectation(target, jnp.asarray(z), 2**30, paired=draws is mixvi.Matched)
-
-
-def target_of(function, dim, data=None):
-    return prepare(function, np.zeros(dim), data, np.dtype(np.float64))[0]
-
-
-def steps(target, mean, root, its, tol, max_steps):
-    dim = len(mean)
-    still = Tilt(jnp.zeros(0), jnp.zeros((0, 0)), jnp.zeros((dim, 0)))
-    nothing = Past.of(dim, 0, np.dtype(np.float64), 2**30)
-    return stein(target, still, (mean, root, jnp.zeros(0)), its, tol, max_steps, nothing)
-
-
-@pytest.fixture(autouse=True)
-def doubles():
-    with jax.enable_x64(True):
-        yield
+def seen_from(density, mean, root, rule) -> Shape:
+    return Shape.of(density.expect(mean, root, rule), root)
 
 
 def test_pull_and_bend_of_a_gaussian_target_are_exact():
-    target, mean = target_of(gaussian, DIM), np.arange(DIM, dtype=float)
-    seen = look(target, jnp.asarray(mean), jnp.asarray(ROOT), over(target))
-    np.testing.assert_allclose(seen.pull, -ROOT.T @ PRECISION @ (mean - CENTRE), rtol=1e-10)
-    np.testing.assert_allclose(seen.bend, ROOT.T @ PRECISION @ ROOT, rtol=1e-10, atol=1e-10)
+    density, mean = density_of(gaussian, DIM), np.arange(DIM, dtype=float)
+    shape = seen_from(density, mean, ROOT, points(64, DIM))
+    np.testing.assert_allclose(shape.pull, -ROOT.T @ PRECISION @ (mean - CENTRE), rtol=1e-10)
+    np.testing.assert_allclose(shape.bend, ROOT.T @ PRECISION @ ROOT, rtol=1e-10, atol=1e-10)
+    expected = -0.5 * (mean - CENTRE) @ PRECISION @ (mean - CENTRE)
+    expected += -0.5 * np.trace(PRECISION @ ROOT @ ROOT.T)
+    entropy = np.linalg.slogdet(ROOT)[1] + 0.5 * DIM * np.log(2 * np.pi * np.e)
+    assert shape.elbo == pytest.approx(expected + entropy, rel=1e-12)
+
+
+def test_pull_and_bend_are_the_slopes_of_the_bound():
+    """In the mean, and in a symmetric log factor of the root, of which `I - bend` is the slope."""
+    density, rule = density_of(skewed, 3), points(64, 3)
+    mean, root, h = np.array([0.2, -0.4, 0.6]), 0.4 * np.eye(3) + 0.1 * A[:3, :3], 1e-5
+    shape = seen_from(density, mean, root, rule)
+    for i, unit in enumerate(h * np.eye(3)):
+        up, down = (bound_at(density, mean + s * root @ unit, root, rule) for s in (1, -1))
+        assert shape.pull[i] == pytest.approx((up - down) / (2 * h), rel=1e-6)
+    for i in range(3):
+        for j in range(i + 1):
+            turn = np.zeros((3, 3))
+            turn[i, j] = turn[j, i] = h
+            up, down = (
+                bound_at(density, mean, root @ (np.eye(3) + s * turn), rule) for s in (1, -1)
+            )
+            slope = ((np.eye(3) - shape.bend) * turn).sum() / h
+            assert slope == pytest.approx((up - down) / (2 * h), rel=1e-6)
 
 
 def test_the_gain_left_to_a_gaussian_target_is_its_divergence():
-    target, mean = target_of(gaussian, DIM), CENTRE + 0.3
+    mean = CENTRE + 0.3
     cov = ROOT @ ROOT.T
-    shown = inspect(target, jnp.asarray(mean), jnp.asarray(ROOT), over(target))
+    shown = inspect(density_of(gaussian, DIM), mean, ROOT, points(64, DIM))
     product = PRECISION @ cov
     divergence = 0.5 * (
         np.trace(product)
@@ -72,84 +75,66 @@ def test_the_gain_left_to_a_gaussian_target_is_its_divergence():
         - np.linalg.slogdet(product)[1]
         + (mean - CENTRE) @ PRECISION @ (mean - CENTRE)
     )
-    assert float(shown.gain_mean + shown.gain_root) == pytest.approx(divergence, rel=1e-10)
-    assert float(shown.draw_loss) < 1e-20
-    assert float(jnp.abs(shown.mean_se).max()) < 1e-10
+    assert shown.gain_mean + shown.gain_root == pytest.approx(divergence, rel=1e-10)
+    assert shown.gain == pytest.approx(divergence, rel=1e-10)
+    assert 0 < shown.gain_widths < shown.gain_root
+    assert shown.draw_loss < 1e-20
+    assert np.abs(shown.mean_se).max() < 1e-10
 
 
-@pytest.mark.parametrize("rule", [mixvi.Matched(64), Quadrature(64)])
-@pytest.mark.parametrize("memory", [2**30, 2**14])
-def test_the_slope_is_the_derivative_in_the_hyperparameters(rule, memory):
-    x = np.random.default_rng(1).standard_normal((6, 2))
-
-    def log_lik(eta, hyper):
-        return -jnp.cosh(eta * jnp.exp(hyper["scale"]))
-
-    model = mixvi.LinearPredictor(x, log_lik, lambda hyper: jnp.exp(hyper["alpha"]))
-    hyper = {"alpha": 0.3, "scale": -0.5}
-    target, _ = prepare(model, np.zeros(2), None, np.dtype(np.float64), hyper)
-    by_nodes = isinstance(rule, Quadrature)
-    points = rule.make(np.dtype(np.float64)) if by_nodes else jnp.asarray(rule.make(0, 2))
-    its = expectation(target, points, memory, paired=not by_nodes)
-    at = jnp.array([0.2, -0.1]), jnp.array([[0.5, 0.0], [0.2, 0.4]])
-
-    def bound(theta):
-        return float(look(target.at(jnp.asarray(theta)), *at, its).elbo)
-
-    seen = look(target, *at, its, learns=True)
-    theta, step = np.asarray(target.theta), 1e-5
-    for k, unit in enumerate(step * np.eye(2)):
-        difference = (bound(theta + unit) - bound(theta - unit)) / (2 * step)
-        assert float(seen.slope[k]) == pytest.approx(difference, rel=1e-7)
-    plain = look(target.at(jnp.asarray(theta)), *at, its)
-    np.testing.assert_allclose(seen.pull, plain.pull, rtol=1e-12)
-    np.testing.assert_allclose(seen.bend, plain.bend, rtol=1e-12)
-
-
-@pytest.mark.parametrize("drift", [0.0, 0.3])
-def test_hyperparameters_of_a_conjugate_model(drift):
-    """y ~ N(w, 1), w ~ N(0, v): the evidence is highest where 1 + v is the mean square of y."""
-    y = np.array([1.0, -3.0, 2.0, 4.0, 0.5])
-
-    def log_density(w, h):
-        return (-0.5 * (y - w) ** 2 - 0.5 * w**2 * jnp.exp(-h) - 0.5 * h).sum()
-
-    target, _ = prepare(log_density, np.zeros(5), None, np.dtype(np.float64), 0.0)
-    target = target.at(jnp.zeros(1))
-    tilt = Tilt(jnp.zeros(1), jnp.eye(1), drift * jnp.ones((5, 1)))
-    begin = jnp.zeros(5), jnp.eye(5), jnp.zeros(1)
-    nothing = Past.of(5, 1, np.dtype(np.float64), 2**30)
-    found = stein(target, tilt, begin, over(target), 1e-8, 300, nothing)
-    assert int(found.code) == Code.OK
-    v = np.mean(y**2) - 1
-    assert float(found.tau[0]) == pytest.approx(np.log(v), abs=1e-6)
-    np.testing.assert_allclose(found.mean, y * v / (1 + v), atol=1e-6)
-    np.testing.assert_allclose(found.root @ found.root.T, v / (1 + v) * np.eye(5), atol=1e-6)
+def test_the_gain_of_widths_is_what_widths_can_gain():
+    """Along the root's own columns: all of it for a diagonal target, nothing for a rotated one."""
+    widths = np.array([0.5, 1.0, 3.0])
+    density = density_of(lambda w: -0.5 * (w**2).sum(), 3)
+    shown = inspect(density, np.zeros(3), np.diag(widths), points(64, 3))
+    assert shown.gain_widths == pytest.approx(shown.gain_root, rel=1e-10)
+    assert shown.gain_root == pytest.approx(0.5 * (widths**2 - 1 - 2 * np.log(widths)).sum())
 
 
 @pytest.mark.parametrize("scale", [1e-3, 1.0, 30.0])
 def test_a_gaussian_target_is_found_from_afar(scale):
-    target = target_of(gaussian, DIM)
-    found = steps(target, jnp.zeros(DIM), scale * jnp.eye(DIM), over(target), 1e-8, 100)
-    assert int(found.code) == Code.OK
+    density, stop = density_of(gaussian, DIM), Stop(tol=1e-8, max_steps=100)
+    found = stein(density, np.zeros(DIM), scale * np.eye(DIM), points(64, DIM), stop)
+    assert found.code is Code.OK
     np.testing.assert_allclose(found.mean, CENTRE, atol=1e-6)
     np.testing.assert_allclose(found.root @ found.root.T, np.linalg.inv(PRECISION), atol=1e-6)
 
 
 def test_the_bound_never_falls_and_ends_where_both_gradients_vanish():
-    target = target_of(skewed, 3)
-    its, root = over(target, 256), rough_start(target, jnp.zeros(3), over(target, 256), 2**30)
-    ends = [steps(target, jnp.zeros(3), root, its, 1e-6, n) for n in (*range(1, 12), 30)]
-    bounds = np.array([float(one.look.elbo) for one in ends])
+    density, rule = density_of(skewed, 3), points(256, 3)
+    widths = [width * np.eye(3) for width in (1.0, 0.3, 0.1)]
+    _, root = highest_bound(density, np.zeros(3), widths, rule)
+    stops = [Stop(tol=1e-6, max_steps=n) for n in (*range(1, 12), 30)]
+    ends = [stein(density, np.zeros(3), root, rule, stop) for stop in stops]
+    bounds = np.array([one.elbo for one in ends])
     assert (np.diff(bounds) >= -1e-12).all()
-    assert int(ends[-1].code) == Code.OK
-    assert float(ends[-1].error) < 1e-6
+    assert ends[0].code is Code.BOUND_OUT_OF_STEPS
+    assert ends[-1].code is Code.OK
+    assert ends[-1].gradient < 1e-6
+    for one in ends:
+        assert one.elbo == pytest.approx(bound_at(density, *one.seen, rule), rel=1e-12)
+
+
+def test_steps_end_where_little_is_left_to_gain():
+    """What more steps find is not more than that, and the last step, paid for, loses nothing."""
+    density, rule = density_of(skewed, 3), points(256, 3)
+    begin = (density, np.zeros(3), np.eye(3), rule)
+    soon, late = (stein(*begin, stop) for stop in (Stop(), Stop(tol=1e-8)))
+    assert soon.code is late.code is Code.OK
+    assert soon.n_passes < late.n_passes
+    assert soon.gain_left < 1e-4
+    assert late.elbo - 3e-4 < soon.elbo <= late.elbo + 1e-12
+    ends = bound_at(density, soon.mean, soon.root, rule)
+    assert max(soon.elbo, late.elbo - 1e-4) <= ends <= late.elbo + 1e-12
+    stays = stein(*begin, Stop(last_step=False))
+    np.testing.assert_array_equal(stays.mean, stays.seen[0])
+    assert bound_at(density, stays.mean, stays.root, rule) == pytest.approx(stays.elbo, rel=1e-12)
 
 
 def test_the_end_is_that_of_bfgs_up_to_what_draws_cost():
+    options = {"family": "full", "draws": 2**13, "diagnostics": 2**17, "tol": 1e-5}
     by_stein, by_bfgs = (
-        mixvi.fit(skewed, np.zeros(3), "full", optimiser=name, draws=2**13, diagnostics=2**17)
-        for name in ("stein", "bfgs")
+        mixvi.fit(skewed, np.zeros(3), optimiser=name, **options) for name in ("stein", "bfgs")
     )
     assert by_stein.stats["optimiser"] == "stein"
     assert by_stein.stats["passes"] < by_bfgs.stats["passes"]
@@ -160,8 +145,9 @@ def test_the_end_is_that_of_bfgs_up_to_what_draws_cost():
 def test_by_quadrature_as_by_many_draws():
     x, sign = logistic_data(40)[:2]
     model = mixvi.LinearPredictor(x, lambda eta: -jnp.logaddexp(0.0, -sign * eta), 1.0)
-    exact = mixvi.fit(model, np.zeros(x.shape[1]), "full")
-    drawn = mixvi.fit(model, np.zeros(x.shape[1]), "full", draws=2**14)
+    start = np.zeros(x.shape[1])
+    exact = mixvi.fit(model, start, family="full")
+    drawn = mixvi.fit(model, start, family="full", draws=2**14)
     assert exact.stats["draws_kind"] == Quadrature.kind
     assert exact.stats["optimiser"] == drawn.stats["optimiser"] == "stein"
     np.testing.assert_allclose(exact.flat_mean, drawn.flat_mean, atol=0.01)
@@ -170,10 +156,8 @@ def test_by_quadrature_as_by_many_draws():
 
 def test_the_standard_error_of_the_mean_is_what_other_draws_do():
     """Independent draws, where nothing is matched: the sandwich against forty keys."""
-    fits = [
-        mixvi.fit(skewed, np.zeros(3), "full", draws=mixvi.IID(400), key=key, diagnostics=False)
-        for key in range(40)
-    ]
+    options = {"family": "full", "draws": mixvi.IID(400), "diagnostics": False}
+    fits = [mixvi.fit(skewed, np.zeros(3), key=key, **options) for key in range(40)]
     spread = np.std([post.flat_mean for post in fits], axis=0)
     told = np.mean([post.flat_mean_se for post in fits], axis=0)
     assert (np.abs(np.log(told / spread)) < np.log(1.5)).all(), (told, spread)
@@ -181,71 +165,80 @@ def test_the_standard_error_of_the_mean_is_what_other_draws_do():
 
 def test_what_draws_cost_is_foreseen():
     """Matched draws, few of them: the bound lost on very many, averaged over keys."""
-    best = mixvi.fit(skewed, np.zeros(3), "full", draws=2**15, diagnostics=2**17)
+    best = mixvi.fit(skewed, np.zeros(3), family="full", draws=2**15, diagnostics=False, tol=1e-5)
+    density, many = density_of(skewed, 3), points(2**14, 3, key=99)
+    top = bound_at(density, best.flat_mean, best.root, many)
+    options = {"family": "full", "draws": 32, "diagnostics": False, "anchor": "mode", "tol": 1e-5}
     lost, told = [], []
     for key in range(20):
-        post = mixvi.fit(
-            skewed, np.zeros(3), "full", draws=32, key=key, diagnostics=False, anchor="mode"
-        )
-        target = target_of(skewed, 3)
-        at = jnp.asarray(post.flat_mean), jnp.asarray(post.root)
-        many = look(target, *at, over(target, 2**14, key=99))
-        top = look(
-            target, jnp.asarray(best.flat_mean), jnp.asarray(best.root), over(target, 2**14, key=99)
-        )
-        lost.append(float(top.elbo - many.elbo))
+        post = mixvi.fit(skewed, np.zeros(3), key=key, **options)
+        lost.append(top - bound_at(density, post.flat_mean, post.root, many))
         told.append(post.stats["draw_loss"])
     # Sobol points cost less in three dimensions than the scatter of their pairs tells.
     assert np.mean(lost) < np.mean(told) < 10 * np.mean(lost)
 
 
+def test_what_nodes_cost_is_told_by_other_nodes():
+    """Twice as many of them cost less; a Gaussian likelihood costs nothing."""
+    x, label = logistic_data(30, 3)[0], RNG.integers(0, 3, 30)
+
+    def of_class(eta):
+        chosen = jnp.take_along_axis(eta, jnp.asarray(label)[:, None], axis=1)[:, 0]
+        return chosen - jax.scipy.special.logsumexp(eta, axis=1)
+
+    def square(eta):
+        return -0.5 * (eta**2).sum(1)
+
+    losses = []
+    for likelihood in (of_class, square):
+        density = density_of(mixvi.LinearPredictor(x, likelihood, 0.1), (3, 3))
+        for n in (16, 64, 256):
+            one, two = (Quadrature(n).make(DOUBLE, 3, stream) for stream in (6, 7))
+            losses.append(lost_to_rule(density, np.zeros(9), np.eye(9), one, two))
+    assert losses[0] > 3 * losses[1] > 9 * losses[2] > 0
+    assert max(losses[3:]) < 1e-20
+
+
 def test_a_flat_direction_runs_off_and_is_refused():
-    target = target_of(lambda w: -0.5 * (w[0] + w[1]) ** 2, 2)
-    found = steps(target, jnp.zeros(2), jnp.eye(2), over(target), 1e-6, 300)
-    assert int(found.code) == Code.RAN_OFF
+    density = density_of(lambda w: -0.5 * (w[0] + w[1]) ** 2, 2)
+    stop = Stop(tol=1e-6, max_steps=300)
+    found = stein(density, np.zeros(2), np.eye(2), points(64, 2), stop)
+    assert found.code is Code.RAN_OFF
     with pytest.raises(mixvi.IndefiniteHessianError, match="carried by"):
         mixvi.fit(lambda w: -0.5 * (w[0] + w[1]) ** 2, np.zeros(2))
 
 
+def test_draws_without_density_are_a_code():
+    density = density_of(lambda w: jnp.log(w).sum(), 2)
+    found = stein(density, np.ones(2), np.eye(2), points(64, 2), Stop())
+    assert found.code is Code.NON_FINITE_DRAWS
+    assert found.n_passes == 1
+
+
 def test_stein_needs_the_whole_covariance():
     with pytest.raises(mixvi.InputError, match="whole covariance"):
-        mixvi.fit(gaussian, np.zeros(DIM), "eig", optimiser="stein")
+        mixvi.fit(gaussian, np.zeros(DIM), family="eig", optimiser="stein")
 
 
-# --- rows of matrix factorisations ------------------------------------------------------------
-
-
-def process(w):
-    """A log density with two triangular solves, a batch of which could hang two cores."""
-    kernel = jnp.exp(w[0] - 0.5 * (jnp.arange(3.0)[:, None] - jnp.arange(3.0)) ** 2) + jnp.eye(3)
-    root = jnp.linalg.cholesky(kernel)
-    return -0.5 * (jax.scipy.linalg.solve_triangular(root, w[1:], lower=True) ** 2).sum()
-
-
-def test_factorisations_are_seen_wherever_they_stand():
-    def inside(w):
-        return jax.lax.scan(lambda total, _: (total + jax.jit(process)(w), None), 0.0, length=2)[0]
-
-    at = jnp.zeros(4)
-    assert _factorises(jax.make_jaxpr(process)(at).jaxpr)
-    assert _factorises(jax.make_jaxpr(jax.grad(inside))(at).jaxpr)
-    assert not _factorises(jax.make_jaxpr(lambda w: (w @ w) * jnp.exp(w).sum())(at).jaxpr)
-
-
-def test_each_row_is_as_by_vmap():
-    rows = jnp.asarray(RNG.standard_normal((7, 4)))
-    np.testing.assert_allclose(each(process, rows), jax.vmap(process)(rows), rtol=1e-12)
-    np.testing.assert_allclose(each(jnp.sum, rows, 2), rows.sum(1), rtol=1e-12)
-
-
-@pytest.mark.parametrize("whole", [True, False])
-def test_a_step_is_cut_to_reach_in_proportion_where_its_parts_depend_on_each_other(whole):
-    move = _Move(jnp.array([8.0, -2.0]), jnp.diag(jnp.array([1.0, -0.5])), jnp.array([0.25]))
-    tilt = Tilt(jnp.zeros(1), jnp.eye(1), jnp.zeros((2, 1)))
-    cut, factor, size = _cut(move, jnp.array(1.0), tilt, jnp.array(whole))
-    # half of the mean's way, 4, is the longest part
+def test_a_step_is_cut_to_reach():
+    """The mean's way in proportion, half of it in reach; every width on its own."""
+    move = Move(np.array([8.0, -2.0]), np.diag([3.0, -0.5]))
+    cut, factor, size = _cut(move, 1.0)
     np.testing.assert_allclose(cut.mean, [2.0, -0.5])
-    shrunk = 4.0 if whole else 1.0
-    np.testing.assert_allclose(cut.tau, [0.25 / shrunk])
-    np.testing.assert_allclose(factor, np.diag(np.exp([1.0 / shrunk, -0.5 / shrunk])))
-    assert float(size) == pytest.approx(1.0)
+    np.testing.assert_allclose(cut.log_root, np.diag([1.0, -0.5]))
+    np.testing.assert_allclose(factor, np.diag(np.exp([1.0, -0.5])))
+    assert size == pytest.approx(1.0)
+    small = Move(np.array([0.1, 0.0]), np.diag([0.02, -0.03]))
+    cut, _, size = _cut(small, 1.0)
+    np.testing.assert_allclose(cut.mean, small.mean)
+    np.testing.assert_allclose(cut.log_root, small.log_root)
+    assert size == pytest.approx(0.05)
+
+
+def test_what_is_remembered_is_only_what_curves_downwards():
+    past, step = Past(kept=2), Move(np.ones(2), np.eye(2))
+    past.learn(step, Move(-np.ones(2), np.zeros((2, 2))))
+    assert not past.pairs
+    for _ in range(3):
+        past.learn(step, Move(np.ones(2), np.eye(2)))
+    assert len(past.pairs) == 2

@@ -9,6 +9,7 @@ import collections
 import concurrent.futures
 import contextlib
 import dataclasses
+import math
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -27,9 +28,11 @@ from ._protocol import Density
 
 # Reverse differentiation keeps what the function makes on its way, and as much again coming back.
 BACKWARD = 3
-# Points that one call takes, on a CPU and elsewhere.
-CHUNK = {"cpu": 256}
-ACCELERATED_CHUNK = 4096
+# Points that one call takes: on a CPU so many that what they need stays in its cache, and enough
+# to be worth a call; on an accelerator many.
+MOST_AT_ONCE, CACHE, LEAST_AT_ONCE, ACCELERATED = 256, 2**24, 16, 4096
+# Usual numbers of points are cut evenly: gradients at the first draws, values at fresh ones.
+USUAL_VALUES = 1000
 MOST_TRACES = 64
 # XLA's newer code generator for CPUs takes about half as long again to compile and gains nothing
 # here. The option may go away: it is dropped where it is not known.
@@ -114,12 +117,19 @@ class JaxDensity(Density):
     def chunk(self) -> int:
         """Points at a time. It depends on nothing but the problem: another number would round
         otherwise."""
-        usual = CHUNK.get(self.trace.backend, ACCELERATED_CHUNK)
-        return self._affordable(max(usual, 4 * self.dim), BACKWARD * self.trace.bytes)
+        return self._at_once(max(256, 4 * self.dim), BACKWARD * self.trace.bytes)
 
     @property
     def chunk_of_values(self) -> int:
-        return self._affordable(CHUNK.get(self.trace.backend, ACCELERATED_CHUNK), self.trace.bytes)
+        return self._at_once(USUAL_VALUES, self.trace.bytes)
+
+    def _at_once(self, usual: int, one: int) -> int:
+        most = max(ACCELERATED, usual)
+        if self.trace.backend == "cpu":
+            in_cache = CACHE // self.trace.bytes
+            most = min(max(in_cache, LEAST_AT_ONCE), max(MOST_AT_ONCE, usual))
+            most = math.ceil(usual / math.ceil(usual / most))
+        return self._affordable(most, one)
 
     def _affordable(self, wanted: int, one: int) -> int:
         return max(1, min(wanted, self.memory // one))

@@ -59,7 +59,7 @@ class Density(abc.ABC):
     # Relative rounding of values and gradients; tolerances are read from it.
     resolution: float = float(np.finfo(np.float64).eps)
 
-    def prepare(self) -> None:
+    def prepare(self) -> None:  # noqa: B027
         """Begins, in the background, what takes long before the first answer. `fit` asks once."""
 
     @abc.abstractmethod

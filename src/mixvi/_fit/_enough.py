@@ -22,6 +22,8 @@ MOST_DOUBLINGS = 4
 # Nats that the choice of draws or nodes may cost.
 DRAW_LOSS = 0.005
 MOST_DRAWS = 2**15
+# Draws grow by at most this factor at a time.
+STAGE = 8
 # Of quadrature with one predictor: the largest error for one observation, and the most nodes.
 NODES_TOL, MOST_NODES = 1e-5, 1024
 # Of quadrature over several predictors: the most nodes, and how what they cost falls with them.
@@ -69,24 +71,23 @@ def rough(case: Case) -> Stop:
 
 def enough_for_root(searching: Searching, first: Draws, spec: Draws) -> tuple[Searching, Draws]:
     """Roughly fitted on as many draws as keep their own cost low. A Gaussian fitted to few draws
-    tells less of that cost than there is: hence a second round."""
+    tells less of that cost than there is, and is not near the end: more draws come in stages."""
     case = searching.case
     most = most_draws(case)
     # What was enough for an earlier fit is not given up for a little.
-    for slack in (1, 2) if spec.n == first.n else (3,):
-        if searching.found_nothing:
-            break
+    slack = 1 if spec.n == first.n else 3
+    while not searching.found_nothing:
         loss = inspected_on_few(searching, first, spec).draw_loss
         if loss < slack * DRAW_LOSS:
             break
-        more = _more(spec, loss, DRAW_LOSS, most)
+        more = _more(spec, loss, DRAW_LOSS, min(most, STAGE * spec.n))
         if more.n == spec.n:
             break
         again = searching.on(more, rough(case))
         if again.state.code is Code.NON_FINITE_DRAWS:
             # More draws reach further, to where there is no density: stay with these.
             break
-        searching, spec = again, more
+        searching, spec, slack = again, more, max(slack, 1.5)
     return searching, spec
 
 

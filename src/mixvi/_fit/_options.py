@@ -7,7 +7,7 @@ from typing import Any
 import jax
 import numpy as np
 
-from .._approximate._families import EigenScale, Family, FullRank, named
+from .._approximate._families import EigenScale, FullRank, named
 from .._approximate._laplace import POLICIES
 from .._draws import FIXED, Draws, Matched, Quadrature, default_draws, key_words
 from .._errors import InputError
@@ -23,7 +23,7 @@ N_FRESH = 1000
 class Options:
     """Checked once, shared by one fit or many."""
 
-    family: Family | None  # the richest, where `climbs`
+    family: Any  # a Family or None; the richest, where `climbs`
     climbs: bool  # from Laplace up, as far as it pays
     anchor: str
     n_restarts: int

@@ -101,11 +101,12 @@ def _best_end(case: Case, starts: list[tuple[str, Gaussian]], rule: Rule) -> tup
     if few < left:
         best = max(finite_elbo(state) for _, state in tried)
         tried.sort(key=lambda one: -finite_elbo(one[1]))
-        tried = [
+        going = [
             (note, stein(case.density, state.mean, state.root, rule, _rough(left), state.past))
             for note, state in tried[:MOST_LEFT]
-            if finite_elbo(state) + state.gain_left >= best
+            if math.isfinite(best) and finite_elbo(state) + state.gain_left >= best
         ]
+        tried = going or tried
     best_note, best_state = max(tried, key=lambda one: finite_elbo(one[1]))
     if best_note:
         others = [finite_elbo(state) for note, state in tried if not note]

@@ -12,7 +12,7 @@ from .._density._protocol import Density, Matrix, coloured
 from .._diagnostics import Elsewhere, OtherMode
 from .._draws import PROBES, generator_of, key_words
 
-N_PROBES, MOST_CLIMBS, MOST_PROBED = 128, 4, 100
+N_PROBES, MOST_CLIMBS, MOST_PROBED = 250, 4, 100
 STRETCHES = np.geomspace(2, 50, 25)
 FRACTIONS = np.arange(1, 9) / 8
 
@@ -100,17 +100,21 @@ def _surprising(
 def _worth_climbing(
     density: Density, centre: Vector, root: Square, z: Float[np.ndarray, "some dim"], peak: float
 ) -> Float[np.ndarray, "starts dim"]:
-    """Those whose ray is not concave: where it is, as everywhere for a log-concave density, a
-    search from the probe would only come back."""
+    """Those on whose way from the centre the density rises again; and the densest of those whose
+    ray is not concave at least. Where it is, as everywhere for a log-concave density, a search from
+    the probe would only come back."""
     if len(z) == 0:
         return z
     rays = (FRACTIONS[:, None] * z[:, None, :]).reshape(-1, z.shape[1])
     along = density.values(coloured(centre, root, rays)).reshape(len(z), len(FRACTIONS))
     along = np.concatenate([np.full((len(z), 1), peak), along], axis=1)
     with np.errstate(invalid="ignore"):
-        bend = along[:, 2:] - 2 * along[:, 1:-1] + along[:, :-2]
-        concave = (bend <= 1e-6 * (1 + np.abs(along[:, 1:-1]))).all(1)
-    return z[~concave]
+        noise = 1e-6 * (1 + np.abs(along[:, 1:-1]))
+        concave = (along[:, 2:] - 2 * along[:, 1:-1] + along[:, :-2] <= noise).all(1)
+        rises = (along[:, 2:] > along[:, 1:-1] + noise).any(1)
+    tail = ~concave & ~rises
+    first_of_tail = np.cumsum(tail) == 1
+    return z[(~concave & rises) | (tail & first_of_tail)]
 
 
 def _elsewhere(
