@@ -35,6 +35,8 @@ def forget_compiled_code():
 
     yield
     jax.clear_caches()
+    if (density := sys.modules.get("mixvi._density._jax")) is not None:
+        density.forget()
 
 
 @pytest.fixture

@@ -310,7 +310,7 @@ def mixed(w):
 
 @pytest.fixture(scope="module")
 def post():
-    return mixvi.fit(mixed, MIXED_INIT, "full", constraints=MIXED, draws=512)
+    return mixvi.fit(mixed, MIXED_INIT, "full", constraints=MIXED, draws=512, tol=1e-5)
 
 
 def test_save_and_load(post, tmp_path):
@@ -334,7 +334,7 @@ def test_weighted_draws_are_the_users(post):
 
 
 def test_a_warm_start_keeps_its_constraints(post):
-    warm = mixvi.fit(mixed, post, "full", draws=512)
+    warm = mixvi.fit(mixed, post, "full", draws=512, tol=1e-5)
     assert warm.constraints == post.constraints
     assert warm.stats["passes"] <= 2
     np.testing.assert_allclose(warm.flat_mean, post.flat_mean, atol=1e-3)

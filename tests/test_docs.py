@@ -57,11 +57,12 @@ def test_examples_in_documents(name, tmp_path, monkeypatch):
 @pytest.mark.parametrize(
     "name",
     [
-        "mixvi._fit",
-        "mixvi._many",
-        "mixvi._numpy",
+        "mixvi._density._numpy",
+        "mixvi._density._protocol",
+        "mixvi._first._many",
+        "mixvi._first._screen",
+        "mixvi._fit._public",
         "mixvi._predictor",
-        "mixvi._screen",
         "mixvi.metrics",
         "mixvi.estimators._classifier",
         "mixvi.estimators._regressor",

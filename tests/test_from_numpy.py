@@ -70,10 +70,10 @@ def test_the_same_as_in_jax(family, data):
     np.testing.assert_allclose(exact.cov, reference.cov, atol=1e-10)
 
 
-def test_optimisers_that_take_hessian_products(data):
+def test_optimisers_that_take_differences_of_gradients(data):
     reference = mixvi.fit(logistic, np.zeros(DIM), data=data, optimiser="scg")
     plain = mixvi.fit(mixvi.from_numpy(fun_and_grad), np.zeros(DIM), data=data, optimiser="scg")
-    assert plain.stats["products"] > 0
+    assert plain.stats["optimiser"] == "scg"
     np.testing.assert_allclose(plain.flat_mean, reference.flat_mean, atol=1e-6)
 
 

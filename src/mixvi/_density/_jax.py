@@ -86,15 +86,15 @@ class Trace:
 
     def _compiled(self, make: Callable, shapes: tuple) -> Callable:
         consts = jtu.tree_map(_shape, self.consts)
-        options = OPTIONS.get(self.backend)
-        try:
-            jitted = jax.jit(make, compiler_options=options)
-            return jitted.lower(consts, self.shapes, *shapes).compile()
-        except jax.errors.JaxRuntimeError as err:
-            if options is None or "option" not in str(err):
-                raise
-            OPTIONS.pop(self.backend, None)
-            return self._compiled(make, shapes)
+        lowered = jax.jit(make).lower(consts, self.shapes, *shapes)
+        if (options := OPTIONS.get(self.backend)) is not None:
+            try:
+                return lowered.compile(compiler_options=options)
+            except jax.errors.JaxRuntimeError as err:
+                if "option" not in str(err).lower():
+                    raise
+                OPTIONS.pop(self.backend, None)
+        return lowered.compile()
 
 
 def _shape(leaf: Any) -> jax.ShapeDtypeStruct:

@@ -24,6 +24,11 @@ def density_of(
             inner: Density = NumpyDensity(log_density, user, target.data, target.has_data)
         else:
             inner = log_density
+            if target.has_data:
+                raise InputError(
+                    f"data= is for functions: a density such as {type(inner).__name__} holds its "
+                    "own data."
+                )
         if inner.dim != user.size:
             raise InputError(
                 f"{type(inner).__name__} has {inner.dim} dimensions, but init has {user.size} "

@@ -61,7 +61,7 @@ class PredictorDensity(JaxDensity):
                 for part in self._cut_nodes(nodes, rule.weights, size)
             ]
             parts = [[np.asarray(one, dtype=np.float64) for one in answer] for answer in asked]
-        return tuple(np.sum(each, axis=0) for each in zip(*parts, strict=True))
+        return tuple(np.asarray(np.sum(each, axis=0)) for each in zip(*parts, strict=True))
 
     def _cut_nodes(
         self, nodes: np.ndarray, weights: np.ndarray, size: int

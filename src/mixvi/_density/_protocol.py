@@ -68,6 +68,10 @@ class Density(abc.ABC):
     ) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, "n dim"]]:
         """Log densities and their gradients at many points."""
 
+    def __call__(self, point: Float[np.ndarray, " dim"]) -> float:
+        """The log density at one point."""
+        return float(self.values(np.asarray(point, dtype=np.float64)[None])[0])
+
     def values(self, points: Float[np.ndarray, "n dim"]) -> Float[np.ndarray, " n"]:
         """Log densities at many points."""
         return self.gradients(points)[0]

@@ -3,10 +3,11 @@
     laplace   nothing changes            mu     means move
     eig       means and widths change    full   the whole covariance changes
 
-One pass over the draws at Laplace's Gaussian tells what each rung would gain; the first that leaves
-less than `GAIN` nats is taken. What it really leaves is seen at its end, and where that is more,
-the whole covariance goes on from there. On draws of the user's own, which may be too few, fresh
-draws decide between the rungs instead.
+A few fresh draws tell whether Laplace's Gaussian is as good as the posterior itself. If not, one
+pass over the fixed draws tells what each rung would gain; the first that leaves less than `GAIN`
+nats is taken. What it really leaves is seen at its end, and where that is more, the whole
+covariance goes on from there. On draws of the user's own, which may be too few, fresh draws decide
+between the rungs instead.
 """
 
 import dataclasses
@@ -16,7 +17,7 @@ from .._approximate._bound import Inspection, inspect
 from .._approximate._families import EigenScale, Family, FullRank, MeanOnly
 from .._draws import Quadrature
 from .._errors import Code
-from .._judge._fresh import fresh_elbo
+from .._judge._fresh import distance, fresh_elbo
 from .._posterior import Posterior
 from ._around import refined, searched
 from ._case import Case, Fitted, Spec
@@ -29,7 +30,11 @@ CHANGES = {"mu": "means move", "eig": "means and widths change"}
 
 def climbing(case: Case, first: Spec, warm: Posterior | None) -> Fitted:
     """Laplace, or the poorest family that leaves nothing to gain."""
-    anchor, richest = case.anchor, case.options.family
+    anchor, richest, options = case.anchor, case.options.family, case.options
+    away = distance(case.density, anchor.centre, anchor.root, options.key)
+    if away < 0.5 * GAIN and case.found.n_repaired == 0:
+        # No Gaussian can gain more than what parts this one from the posterior where it has mass.
+        return Fitted("laplace", choice=_laplace_leaves(away))
     inspection = inspect(case.density, anchor.centre, anchor.root, case.problem.rule(first))
     poor = is_poor(case, inspection.elbo)
     rung: Family | None = FullRank() if poor else cheapest(inspection, GAIN)

@@ -17,25 +17,31 @@ Vector = Float[np.ndarray, " dim"]
 # Draws are doubled while the bound on fresh draws is lower by more than this (in nats) and by
 # more than its noise.
 GAP = 0.01
-# Where log ratios of so many draws vary by less than this (in nats), more would say the same: the
+# Where log ratios of so many draws vary by less than so many nats, more would say the same: the
 # bound's standard error is below 0.003.
 FIRST_LOOK, NEXT_TO_NOTHING = 250, 0.045
+FEW = 64
 
 
 def judged(density: Density, mean: Vector, root: Matrix, key: Any, n: int) -> Judged:
     """`log p~` against `log q` at `n` fresh points of `N(mean, root root^T)`; at the first of them
     alone where the two differ by next to nothing."""
     z = fresh_draws(key, n, density.dim)
-    log_p = density.values(coloured(mean, root, z[:FIRST_LOOK]))
-    log_q = log_q_of(z, root)
-    if n > FIRST_LOOK:
-        ratio = log_p - log_q[:FIRST_LOOK]
-        if np.isfinite(ratio).all() and ratio.std() < NEXT_TO_NOTHING:
-            z, log_q = z[:FIRST_LOOK], log_q[:FIRST_LOOK]
-        else:
-            rest = density.values(coloured(mean, root, z[FIRST_LOOK:]))
-            log_p = np.concatenate([log_p, rest])
-    return Judged(diagnose(log_p, log_q, z, root), z, log_p, log_q)
+    log_q, few = log_q_of(z, root), min(n, FIRST_LOOK)
+    log_p = density.values(coloured(mean, root, z[:few]))
+    ratio = log_p - log_q[:few]
+    if not np.isfinite(ratio).all() or ratio.std() > NEXT_TO_NOTHING:
+        log_p = np.concatenate([log_p, density.values(coloured(mean, root, z[few:]))])
+    n = len(log_p)
+    return Judged(diagnose(log_p, log_q[:n], z[:n], root), z[:n], log_p, log_q[:n])
+
+
+def distance(density: Density, mean: Vector, root: Matrix, key: Any) -> float:
+    """Nats from the posterior as a few fresh draws see it: half the variance of `log p~ - log q`,
+    which is the divergence where that is small."""
+    z = fresh_draws(key, FIRST_LOOK, density.dim)[:FEW]
+    ratio = density.values(coloured(mean, root, z)) - log_q_of(z, root)
+    return float(0.5 * ratio.var()) if np.isfinite(ratio).all() else math.inf
 
 
 def fresh_elbo(density: Density, mean: Vector, root: Matrix, key: Any, n: int) -> float:
