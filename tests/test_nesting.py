@@ -12,7 +12,7 @@ from targets import cauchy, cauchy_data, density_of, logistic, logistic_data, po
 PAIRS = [("mu", "eig"), ("eig", "full"), ("mu", "lr")]
 
 
-def bounds(log_density, dim, data, draws, tol=None, optimiser="bfgs") -> dict[str, float]:
+def bounds(log_density, dim, data, draws, tol=None, optimiser="bfgs", max_steps=1000) -> dict:
     return {
         family: mixvi.fit(
             log_density,
@@ -24,6 +24,7 @@ def bounds(log_density, dim, data, draws, tol=None, optimiser="bfgs") -> dict[st
             optimiser=optimiser,
             anchor="mode",
             tol=tol,
+            max_steps=max_steps,
         ).elbo_fixed
         for family in ("mu", "eig", "lr", "full")
     }
@@ -49,6 +50,16 @@ def test_on_logistic_posteriors(draws, optimiser, tol):
     assert found["eig"] > found["mu"] + 1e-3
     assert found["full"] > found["eig"] + 1e-4
     assert found["lr"] > found["mu"] + 1e-4
+
+
+@pytest.mark.parametrize("max_steps", [1, 2, 4, 7])
+@pytest.mark.filterwarnings("ignore::mixvi.NotConvergedWarning")
+def test_searches_cut_short_nest_too(max_steps):
+    """A richer family begins where the poorer one was stopped."""
+    for seed in (0, 2):
+        found = bounds(cauchy, 21, cauchy_data(seed), 200, 1e-5, max_steps=max_steps)
+        for poorer, richer in PAIRS:
+            assert found[richer] >= found[poorer] - 1e-9, found
 
 
 def test_stein_steps_nest_on_fresh_draws():

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 from scipy import stats
 
+from mixvi._first import _families
 from mixvi._first._engine import ladder
 from mixvi._first._laplace import Root
 from mixvi._target import precision_scope
@@ -134,19 +135,26 @@ def test_protocol_best_is_the_estimators_default(block):
         assert abs(elbo.value - posts[k].elbo_fixed) < 5 * elbo.se + 1e-6
 
 
-def test_the_papers_rank_one_start_is_its_own():
+@pytest.mark.parametrize("engine", ["first", "kernels"])
+def test_the_papers_rank_one_start_is_its_own(engine):
     """In the paper's coordinates the root begins at C + U V^T with entries of sd 0.1."""
     matrix = np.diag([3.0, 0.01, 1.0, 2.0, 5.0]) + 0.001
-    family = LowRankFromNoise()
-    with precision_scope(np.dtype(np.float64)):
-        root, eye = Root(jnp.asarray(matrix), jnp.zeros(())), jnp.eye(5)
-        (phi,) = np.asarray(family.starts(root, eye, eye))
-        (other,) = np.asarray(LowRankFromNoise(seed=1).starts(root, eye, eye))
+
+    def start(seed):
+        if engine == "kernels":
+            family, eye = LowRankFromNoise(seed=seed), np.eye(5)
+            return family.starts(matrix, eye, eye, matrix)[0]
+        with precision_scope(np.dtype(np.float64)):
+            root, eye = Root(jnp.asarray(matrix), jnp.zeros(())), jnp.eye(5)
+            return np.asarray(_families.LowRankFromNoise(seed=seed).starts(root, eye, eye))[0]
+
+    phi = start(0)
     change = matrix @ np.outer(phi[:5], phi[5:])
     u, v = np.random.default_rng(0).normal(0.0, 0.1, (2, 5))
     np.testing.assert_allclose(change, np.outer(u, v), atol=1e-12)
-    assert (other != phi).all()
-    assert [one.name for one in ladder(family)] == ["lr"]
+    assert (start(1) != phi).all()
+    assert LowRankFromNoise().poorer is None
+    assert [one.name for one in ladder(_families.LowRankFromNoise())] == ["lr"]
 
 
 def test_one_number_of_basis_functions_for_a_set(monkeypatch):

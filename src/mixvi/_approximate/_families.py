@@ -127,7 +127,7 @@ class EigenScale(_Scales):
     name: ClassVar[str] = "eig"
 
     @property
-    def poorer(self):
+    def poorer(self) -> Family | None:
         return MeanOnly()
 
     def starts(self, root, a, gradient, laplace_root):
@@ -154,7 +154,7 @@ class LowRank(Family):
             raise InputError(f"LowRank: rank must be a positive integer, got {self.rank!r}.")
 
     @property
-    def poorer(self):
+    def poorer(self) -> Family | None:
         return MeanOnly()
 
     def refusal(self, dim):
@@ -206,7 +206,7 @@ class FullRank(Family):
     updates_root: ClassVar[bool] = True
 
     @property
-    def poorer(self):
+    def poorer(self) -> Family | None:
         return EigenScale()
 
     @staticmethod

@@ -34,7 +34,8 @@ class Counted(Density):
     def gradients(
         self, points: Float[np.ndarray, "n dim"]
     ) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, "n dim"]]:
-        if self._gradients is None or not np.array_equal(points, self._points):
+        known = self._points is not None and np.array_equal(points, self._points)
+        if self._gradients is None or not known:
             self.n_gradients += len(points)
             self.n_passes += 1
             self._points, self._gradients = points, self.inner.gradients(points)

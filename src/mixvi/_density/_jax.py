@@ -265,7 +265,7 @@ def traced(target: Target, dtype: np.dtype) -> Trace:
     leaves, tree = jtu.tree_flatten((target.arrays, target.data, target.theta))
     shapes = tuple((np.shape(leaf), np.dtype(leaf.dtype)) for leaf in leaves)
     static = (target.function, target.has_data, target.structure, target.hyper_structure)
-    device = jax.config.jax_default_device or jax.default_backend()
+    device = getattr(jax.config, "jax_default_device", None) or jax.default_backend()
     key = (*static, target.constraints, tree, shapes, dtype, str(device))
     with _traces_lock:
         if key in _traces:

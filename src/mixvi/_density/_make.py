@@ -34,7 +34,7 @@ def density_of(
                 f"{type(inner).__name__} has {inner.dim} dimensions, but init has {user.size} "
                 "numbers."
             )
-        bounded = target.constraints is not None
-        return Counted(Bounded(inner, target.constraints) if bounded else inner)
+        bounds = target.constraints
+        return Counted(inner if bounds is None else Bounded(inner, bounds))
     kind = PredictorDensity if target.n_predictors else JaxDensity
     return Counted(kind(target, dtype, memory))

@@ -5,7 +5,6 @@ from typing import Any
 
 import numpy as np
 
-from .._approximate import _families as families
 from .._errors import InputError
 from .._fit._options import Options
 from .._posterior import Posterior
@@ -21,13 +20,13 @@ def of_first_engine(options: Options) -> Options:
     """The same options with this engine's own families and tolerance."""
     family: Any = options.family
     if family is not None:
-        if type(family) not in families.NAMES.values():
+        twin = getattr(_families, type(family).__name__, None)
+        if twin is None:
             raise InputError(
                 f"a family of your own ({type(family).__name__}) can be fitted by fit without "
                 "hyper= alone, for now."
             )
-        fields = {f.name: getattr(family, f.name) for f in dataclasses.fields(family)}
-        family = _families.NAMES[family.name](**fields)
+        family = twin(**{f.name: getattr(family, f.name) for f in dataclasses.fields(family)})
     tol = TOL if options.tol is None else options.tol
     return dataclasses.replace(options, family=family, tol=tol)
 

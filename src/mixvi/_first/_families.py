@@ -253,6 +253,28 @@ def _log_scales(a: Float[Array, "dim dim"]) -> Float[Array, " dim"]:
     return jnp.log((a**2).sum(1)) / SQRT2
 
 
+class LowRankFromNoise(LowRank):
+    """The paper's start: U, V ~ N(0, 0.01 I) in `L = C + U V^T`, so `U <- R^-1 U`."""
+
+    seed: int = eqx.field(static=True, default=0)
+
+    start_is_stationary = False
+    poorer = None
+
+    def starts(self, root, a, gradient):
+        del gradient
+        u, v = np.random.default_rng(self.seed).normal(0.0, 0.1, (2, a.shape[0]))
+        return jnp.concatenate([jnp.linalg.solve(root.matrix, u), jnp.asarray(v, a.dtype)])[None]
+
+
+class MeanFieldFromMarginal(MeanField):
+    """The paper's first start: the variances of the Laplace covariance."""
+
+    def starts(self, root, a, gradient):
+        del a, gradient
+        return self.marginal(root)[None]
+
+
 NAMES: dict[str, type[Family]] = {
     family.name: family for family in (MeanOnly, EigenScale, LowRank, FullRank, MeanField)
 }

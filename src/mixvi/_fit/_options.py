@@ -30,7 +30,7 @@ class Options:
     draws: Draws | Quadrature | None
     optimiser: str
     key: Any
-    tol: float | None  # None: where the gain left is the test
+    tol: Any  # a number; None where the gain left is the test
     max_steps: int
     diagnostics: int  # fresh draws for the verdict; 0 for none
     on_indefinite: str

@@ -36,12 +36,14 @@ def solved(problem: Problem, warm: Posterior | None = None) -> Outcome:
         best, now = max(modes, key=lambda mode: mode.log_evidence), _bound(case, fitted)
         if not best.log_evidence > now + HIGHER:
             break
-        there = _fitted(dataclasses.replace(problem, start=best.place), None)
-        if there[1] is None or not _bound(there[0], there[1]) > now:
+        there, moved, its_elsewhere, its_modes = _fitted(
+            dataclasses.replace(problem, start=best.place), None
+        )
+        if moved is None or not _bound(there, moved) > now:
             break
-        case, fitted, elsewhere, modes = there
-        note = f"{fitted.note} Probes found this mode, higher than the first one."
-        fitted = dataclasses.replace(fitted, note=note)
+        note = f"{moved.note} Probes found this mode, higher than the first one."
+        case, fitted = there, dataclasses.replace(moved, note=note)
+        elsewhere, modes = its_elsewhere, its_modes
     if fitted is None:
         return failure(case)
     return finish(case, fitted, elsewhere)

@@ -4,10 +4,8 @@ Both make the same rows, so that a reader sees what each change buys.
 """
 
 import dataclasses
-from typing import Any
+from typing import Any, ClassVar
 
-import equinox as eqx
-import jax.numpy as jnp
 import numpy as np
 
 from .._approximate._families import LowRank, MeanField
@@ -19,26 +17,31 @@ METHODS = ("laplace", "mu", "eig", "lr", "diag", "full", "auto")
 N_PREDICT = 10_000
 
 
+@dataclasses.dataclass(frozen=True)
 class LowRankFromNoise(LowRank):
     """MVI_lr from the paper's start: U, V ~ N(0, 0.01 I) in `L = C + U V^T`, so `U <- R^-1 U`."""
 
-    seed: int = eqx.field(static=True, default=0)
+    seed: int = 0
 
-    start_is_stationary = False
-    poorer = None
+    start_is_stationary: ClassVar[bool] = False
 
-    def starts(self, root, a, gradient):
-        del gradient
+    @property
+    def poorer(self):
+        return None
+
+    def starts(self, root, a, gradient, laplace_root):
+        del gradient, laplace_root
         u, v = np.random.default_rng(self.seed).normal(0.0, 0.1, (2, a.shape[0]))
-        return jnp.concatenate([jnp.linalg.solve(root.matrix, u), jnp.asarray(v, a.dtype)])[None]
+        return np.concatenate([np.linalg.solve(root, u), v])[None]
 
 
+@dataclasses.dataclass(frozen=True)
 class MeanFieldFromMarginal(MeanField):
     """VI_diag from the paper's first start: the variances of the Laplace covariance."""
 
-    def starts(self, root, a, gradient):
+    def starts(self, root, a, gradient, laplace_root):
         del a, gradient
-        return self.marginal(root)[None]
+        return self.marginal(root, laplace_root)[None]
 
 
 @dataclasses.dataclass(frozen=True)
