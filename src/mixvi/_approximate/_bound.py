@@ -13,6 +13,7 @@ root. Both vanish at the best Gaussian.
 import dataclasses
 import functools
 import math
+from collections.abc import Sequence
 
 import numpy as np
 from jaxtyping import Float
@@ -167,10 +168,16 @@ def bound_at(density: Density, mean: Vector, root: Matrix, rule: Rule) -> float:
 
 
 def highest_bound(
-    density: Density, mean: Vector, roots: list[Matrix], rule: Rule
-) -> tuple[float, Matrix]:
-    """The root, of several, with the highest bound, and that bound."""
-    bounds = np.array([bound_at(density, mean, root, rule) for root in roots])
+    density: Density, gaussians: Sequence[tuple[Vector, Matrix]], rule: Rule
+) -> tuple[float, tuple[Vector, Matrix]]:
+    """The Gaussian, of several, with the highest bound, and that bound; minus infinity where no
+    bound is finite. All points are asked for at once."""
+    if isinstance(rule, Points):
+        points = [coloured(mean, root, rule.z) for mean, root in gaussians]
+        values = density.values(np.concatenate(points)).reshape(len(gaussians), -1).mean(1)
+        bounds = values + np.array([entropy(root) for _, root in gaussians])
+    else:
+        bounds = np.array([bound_at(density, *one, rule) for one in gaussians])
     bounds = np.where(np.isfinite(bounds), bounds, -np.inf)
     best = int(np.argmax(bounds))
-    return float(bounds[best]), roots[best]
+    return float(bounds[best]), gaussians[best]

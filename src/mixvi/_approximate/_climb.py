@@ -22,6 +22,8 @@ Params = Float[np.ndarray, " free"]
 Square = Float[np.ndarray, "dim dim"]
 # A last step that is not looked at any more must be small.
 SAFE_STEP = 0.1
+# What the first pass says of a flat direction is not believed.
+LEAST_CURVATURE = 0.5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -156,7 +158,7 @@ def _first_hessian(bound: FamilyBound, params: Params):
     if not shape.finite:
         return None
     values, vectors = shape.axes
-    floored = np.maximum(values, 0.1)
+    floored = np.maximum(values, LEAST_CURVATURE)
     of_phi = bound.family.first_curvature(shape.bend)
 
     def inverse(q: Params) -> Params:

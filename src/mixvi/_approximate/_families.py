@@ -136,7 +136,7 @@ class EigenScale(_Scales):
 
     def first_curvature(self, bend):
         # ELBO = -b_i exp(2 rho_i) / 2 + rho_i + ..., and rho = phi / sqrt 2
-        return np.maximum(np.diagonal(bend), 0.1)
+        return np.maximum(np.diagonal(bend), 0.5)
 
 
 @dataclasses.dataclass(frozen=True)

@@ -87,7 +87,7 @@ def enough_for_root(searching: Searching, first: Draws, spec: Draws) -> tuple[Se
         if again.state.code is Code.NON_FINITE_DRAWS:
             # More draws reach further, to where there is no density: stay with these.
             break
-        searching, spec, slack = again, more, max(slack, 1.5)
+        searching, spec, slack = again, more, max(slack, 1.2)
     return searching, spec
 
 

@@ -10,7 +10,7 @@ import math
 import numpy as np
 from jaxtyping import Float
 
-from .._approximate._bound import bound_at
+from .._approximate._bound import highest_bound
 from .._approximate._laplace import covariance_root
 from .._approximate._newton import PATH_KEPT, Place, newton
 from .._density._protocol import Density, Points, Rule
@@ -79,7 +79,7 @@ def _plain(start: Vector) -> list[Gaussian]:
 
 
 def _best(density: Density, some: list[Gaussian], rule: Rule) -> Gaussian | None:
-    bounds = np.array([bound_at(density, mean, root, rule) for mean, root in some])
-    if not np.isfinite(bounds).any():
+    if not some:
         return None
-    return some[int(np.argmax(np.where(np.isfinite(bounds), bounds, -np.inf)))]
+    bound, (mean, root) = highest_bound(density, some, rule)
+    return (mean, root) if math.isfinite(bound) else None

@@ -82,9 +82,9 @@ def rough_fit(
         centre, root = case.anchor.centre, case.anchor.root
         if poor:
             # Laplace's is far too wide for a Cauchy posterior, or one with scales at a boundary.
-            roots: list[Matrix] = [factor * root for factor in SCALINGS]
-            root = dense(highest_bound(case.density, centre, roots, rule)[1])
-        starts.append(("", (centre, root)))
+            scaled = [(centre, factor * root) for factor in SCALINGS]
+            _, (_, root) = highest_bound(case.density, scaled, rule)
+        starts.append(("", (centre, dense(root))))
     if warm is not None:
         starts.append(("", (warm.flat_mean, dense(warm.root))))
     if (poor and case.options.anchor != "mode") or not starts:
