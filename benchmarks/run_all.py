@@ -16,6 +16,8 @@ CORE = {
     "Gaussian targets: every family that contains the answer gives it": ["gaussians.py"],
     "The paper's 2-D example, by quadrature": ["two_dimensional.py"],
     "Evaluations to convergence: the paper's coordinates against ours": ["coordinates.py"],
+    "The first call, and a warm one, beside a Laplace driven by SciPy": ["first_call.py"],
+    "First fits beside NUTS": ["nuts.py"],
     "Warm time against hand-jitted code": ["speed.py"],
     "A thousand posteriors in one call": ["many.py"],
     "Peak memory": ["memory.py"],
@@ -36,6 +38,7 @@ MODELS = {
 }
 HARD = {
     "Every family on posteriors that NUTS has judged": ["hard.py"],
+    "No mode: ten perturbed starts": ["starts.py"],
     "Stein steps against quasi-Newton": ["stein.py"],
     "The verdict, leaving one posterior out": ["verdicts.py"],
 }

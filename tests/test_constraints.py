@@ -7,7 +7,8 @@ import pytest
 from scipy import integrate, special, stats
 
 import mixvi
-from mixvi._constraints import NAMED, Ordered, Simplex, parsed
+from mixvi._constraints import parsed
+from mixvi._kinds import NAMED, Ordered, Simplex
 from mixvi._target import flatten
 
 INF = np.inf

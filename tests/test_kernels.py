@@ -164,7 +164,7 @@ def test_several_predictors_compile_as_little(watch):
         mixvi.fit(model, np.zeros((3, 2)), data=label[::-1].copy(), family="full", key=4)
 
 
-def test_two_fits_at_once_share_their_programs(watch):
+def test_fits_from_several_threads_agree(watch):
     counted, posts = Counted(logistic), []
 
     def work():
@@ -177,8 +177,7 @@ def test_two_fits_at_once_share_their_programs(watch):
         thread.join()
     watch.wait()
     # Each may have traced before it could find the other's trace.
-    assert counted.n <= 4
-    assert len(posts) == 4
+    assert counted.n <= 4 == len(posts)
     for post in posts[1:]:
         np.testing.assert_array_equal(post.flat_mean, posts[0].flat_mean)
 
@@ -352,6 +351,8 @@ def test_a_density_of_ones_own_is_checked():
             call(Skewed(), np.zeros(4))
     with pytest.raises(mixvi.InputError, match="hyper= needs"):
         mixvi.fit(Skewed(), np.zeros(3), hyper=0.0)
+    with pytest.raises(mixvi.InputError, match="data= is for functions"):
+        mixvi.fit(Skewed(), np.zeros(3), data=np.ones(2))
 
 
 class CommonScale(mixvi.Family):

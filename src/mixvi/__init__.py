@@ -8,7 +8,6 @@ from ._approximate._families import FullRank as FullRank
 from ._approximate._families import LowRank as LowRank
 from ._approximate._families import MeanField as MeanField
 from ._approximate._families import MeanOnly as MeanOnly
-from ._constraints import Interval as Interval
 from ._density._numpy import from_numpy as from_numpy
 from ._density._protocol import Density as Density
 from ._density._protocol import Expectation as Expectation
@@ -28,6 +27,7 @@ from ._errors import NotConvergedWarning as NotConvergedWarning
 from ._fit import fit as fit
 from ._fit import laplace as laplace
 from ._hyper import HyperReport as HyperReport
+from ._kinds import Interval as Interval
 from ._posterior import Posterior as Posterior
 from ._posterior import load as load
 from ._posteriors import Posteriors as Posteriors

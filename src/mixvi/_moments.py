@@ -6,8 +6,9 @@ import jax.tree_util as jtu
 import numpy as np
 from jaxtyping import Float
 
-from ._constraints import Constraints, Free, Interval, Kind, Simplex
+from ._constraints import Constraints
 from ._draws import FIXED, Sobol
+from ._kinds import Free, Interval, Kind, Simplex
 
 # For a simplex, which has no closed form: always the same draws.
 N_SIMPLEX = 2**14

@@ -70,7 +70,7 @@ class FamilyBound:
         """The bound and its gradient: one pass."""
         phi = params[self.dim :]
         expected = self.density.expect(*self.gaussian(params), self.rule)
-        value = expected.value + self.entropy + self.family.log_det(phi, self.dim)
+        value = expected.value + self.entropy + float(self.family.log_det(phi, self.dim))
         cross = expected.cross
         n = self.root * cross if self.root.ndim == 1 else self.root.T @ cross
         slopes = [self.anchor.root.T @ expected.gradient, self.family.pull_back(n, phi)]
@@ -141,6 +141,9 @@ def nearest(anchor: Anchor, family: Family, mean: Vector, root: Matrix) -> Param
 
 def maximise(bound: FamilyBound, params: Params, stop: Stop, optimiser: str) -> Summit:
     rounding = bound.density.resolution
+    if bound.family.start_is_stationary:
+        # Its coordinates have no scale of their own: what the search foresees is too little.
+        stop = dataclasses.replace(stop, gain=0.01 * stop.gain)
     if optimiser == "scg":
         return scaled_conjugate_gradients(bound, params, stop, rounding)
     dense_hessian = optimiser != "lbfgs"

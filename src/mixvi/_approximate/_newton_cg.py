@@ -23,7 +23,7 @@ def newton_cg(
     point, (loss, gradient) = start, _loss_and_gradient(density, start)
     radius, refused = 1.0 + float(np.linalg.norm(start)), 0
     for n_steps in range(max_steps):
-        if not math.isfinite(loss) or refused >= MOST_REFUSALS:
+        if not math.isfinite(loss) or refused >= MOST_REFUSALS or not gradient.any():
             return point, n_steps
         step, product, on_boundary = _steihaug(density, point, gradient, radius)
         predicted = -float(gradient @ step) - 0.5 * float(product @ step)

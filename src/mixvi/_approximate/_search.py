@@ -20,6 +20,7 @@ LONGEST_STEP = 2.0
 SHORTEST_BACKTRACK = 1e-7
 MOST_RESTARTS = 3
 SLOPE = 1e-4  # Armijo's
+MISJUDGED = 2.0
 # A dense inverse Hessian of more numbers than this squared is not worth its memory.
 MOST_DENSE = 2000
 PAIRS_KEPT = 20
@@ -112,7 +113,7 @@ def quasi_newton(
     when left out."""
     point, (value, gradient) = start, evaluate(start)
     inverse = _InverseHessian(start.size, first, dense)
-    n_passes, n_restarts, nowhere = 1, 0, np.zeros_like(start)
+    n_passes, n_restarts, nowhere, misjudged = 1, 0, np.zeros_like(start), False
     if not math.isfinite(value) or not np.isfinite(gradient).all():
         return Summit(point, value, gradient, nowhere, math.inf, 1, Code.NON_FINITE_DRAWS)
     while True:
@@ -121,7 +122,7 @@ def quasi_newton(
             inverse.forget()
             step = _capped(gradient)
         gain = 0.5 * float(step @ gradient)
-        if _settled(value, gradient, step, gain, stop, rounding):
+        if not misjudged and _settled(value, gradient, step, gain, stop, rounding):
             paid = step if stop.takes_last_step else nowhere
             return Summit(point, value, gradient, paid, gain, n_passes, Code.OK)
         share = 1.0
@@ -136,6 +137,9 @@ def quasi_newton(
             noise = 8 * rounding * abs(value)
             if finite and new_value >= value + SLOPE * share * 2 * gain - noise:
                 inverse.learn(share * step, gradient - new_gradient)
+                # A search that rises by more than it foresaw does not know its own curvature.
+                rise = new_value - value
+                misjudged = stop.tol is None and rise > max(MISJUDGED * gain, stop.gain)
                 point, value, gradient = there, max(new_value, value), new_gradient
                 break
             share *= 0.5 if not finite else _shortened(value, new_value, share, 2 * gain)

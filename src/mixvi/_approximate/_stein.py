@@ -23,7 +23,7 @@ from ._search import Stop
 FIRST_REACH, LONGEST_REACH, SHORTEST_REACH = 1.0, 4.0, 1e-9
 # The rise that a parabola would make: enough to accept / to trust less / to trust more.
 ACCEPT, POOR, GOOD = 0.01, 0.1, 0.5
-PAIRS_KEPT = 10
+PAIRS_KEPT = 20
 # A root that has grown by this factor is on its way to infinity.
 RAN_OFF = 1e10
 

@@ -7,7 +7,7 @@ from typing import Any
 
 # Below this dimension matrices are small, and NumPy's threads only get into the way of XLA's: a
 # pass and the algebra after it take turns, and idle threads of the one keep the other waiting.
-MOST_ALONE = 200
+MOST_ALONE = 500
 
 
 @contextlib.contextmanager

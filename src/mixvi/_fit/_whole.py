@@ -29,7 +29,7 @@ from ._starts import Gaussian, starts_elsewhere
 ROUGH_STEPS = 100
 # Of several starts: steps after which those that have fallen behind are dropped, and how many may
 # go on.
-FEW_STEPS, MOST_LEFT = 8, 3
+FEW_STEPS, MOST_LEFT = 15, 3
 
 
 def whole(case: Case, first: Spec, poor: bool, warm: Posterior | None = None) -> Fitted:
