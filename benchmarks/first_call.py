@@ -382,11 +382,11 @@ def page() -> str:
         "Warm: CPU time. Both as a ratio to SciPy's on the same machine. Gradients: evaluations of "
         "the gradient in one call, a Hessian counted as D of them."
     ]
-    # SciPy's times know nothing of the state measured: where a label has none, another's serve.
+    # SciPy's times know nothing of the state measured: "before" and "after" share a machine.
     labels = dict.fromkeys(row["label"] for row in rows)
-    scipy = select(rows, tool="scipy")
+    scipy = [row for row in select(rows, tool="scipy") if row["label"] == "after"]
     for label in labels:
-        if not select(scipy, label=label):
+        if not select(rows, tool="scipy", label=label):
             rows += [row | {"label": label} for row in scipy]
     for label in dict.fromkeys(row["label"] for row in rows):
         parts += [f"### {label}", of_label(select(rows, label=label))]
