@@ -13,6 +13,7 @@ import pytest
 
 import mixvi
 from mixvi._density import _jax
+from mixvi._fit._threads import _controller, one_blas_thread
 from targets import Counted, counts, logistic, logistic_data
 
 FAMILIES = ["laplace", "mu", "eig", "lr", "full", "diag", "auto"]
@@ -398,3 +399,19 @@ def test_a_family_of_ones_own_finds_the_exact_answer():
     np.testing.assert_allclose(post.mean, math.log(3) - 1 / 6, atol=2e-3)
     np.testing.assert_allclose(post.std, 3**-0.5, atol=2e-3)
     assert "common" in post.summary()
+
+
+def test_blas_threads_are_given_back_whichever_fit_ends_first():
+    def threads():
+        found = _controller().select(user_api="blas").info()
+        return [one["num_threads"] for one in found]
+
+    before = threads()
+    first, second = one_blas_thread(3), one_blas_thread(3)
+    first.__enter__()
+    second.__enter__()
+    assert set(threads()) == {1}
+    first.__exit__(None, None, None)
+    assert set(threads()) == {1}
+    second.__exit__(None, None, None)
+    assert threads() == before

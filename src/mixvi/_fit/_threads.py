@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import threading
 from collections.abc import Iterator
 from typing import Any
 
@@ -10,13 +11,38 @@ from typing import Any
 MOST_ALONE = 500
 
 
+class _Limit:
+    """The limit is the process's: the first fit sets it and the last one to end lifts it."""
+
+    def __init__(self):
+        self.lock, self.n_fits, self.limiter = threading.Lock(), 0, None
+
+    def enter(self) -> None:
+        with self.lock:
+            if self.n_fits == 0:
+                self.limiter = _controller().limit(limits=1, user_api="blas")
+            self.n_fits += 1
+
+    def leave(self) -> None:
+        with self.lock:
+            self.n_fits -= 1
+            if self.n_fits == 0 and self.limiter is not None:
+                self.limiter.restore_original_limits()
+
+
+_limit = _Limit()
+
+
 @contextlib.contextmanager
 def one_blas_thread(dim: int) -> Iterator[None]:
     if dim >= MOST_ALONE:
         yield
         return
-    with _controller().limit(limits=1, user_api="blas"):
+    _limit.enter()
+    try:
         yield
+    finally:
+        _limit.leave()
 
 
 @functools.cache
