@@ -1,6 +1,7 @@
 """What is the user's is traced once and compiled a few times; all else is plain array code."""
 
 import contextlib
+import dataclasses
 import math
 import subprocess
 import sys
@@ -415,3 +416,70 @@ def test_blas_threads_are_given_back_whichever_fit_ends_first():
     assert set(threads()) == {1}
     second.__exit__(None, None, None)
     assert threads() == before
+
+
+def test_globals_named_in_inner_functions_are_seen_when_they_change():
+    world = {"jax": jax}
+    source = "def f(w):\n    return jax.vmap(lambda r: -0.5 * (r - y) ** 2)(w).sum()"
+    exec(source, world)
+    for y in (1.0, 5.0):
+        world["y"] = y
+        np.testing.assert_allclose(mixvi.laplace(world["f"], np.zeros(2)).mean, y)
+
+
+def test_a_density_may_use_its_arrays_again():
+    class Quartic(mixvi.Density):
+        dim = 3
+        kept = np.zeros((0, 3))
+
+        def gradients(self, points):
+            if len(self.kept) != len(points):
+                self.kept = np.zeros_like(points)
+            self.kept[:] = 1 - points**3
+            return (points - points**4 / 4).sum(1), self.kept
+
+    post = mixvi.fit(Quartic(), np.ones(3), family="mu")
+    np.testing.assert_allclose(post.std, 3**-0.5, rtol=1e-6)
+
+
+def test_a_density_that_answers_in_another_shape_is_told_so():
+    class Column(mixvi.Density):
+        dim = 2
+
+        def gradients(self, points):
+            return -0.5 * (points**2).sum(1, keepdims=True), -points
+
+    with pytest.raises(mixvi.InputError, match=r"Column.gradients returned arrays of shapes"):
+        mixvi.laplace(Column(), np.zeros(2))
+
+
+def test_what_jax_cannot_differentiate_is_said():
+    def log_density(w):
+        return jax.lax.while_loop(lambda v: v > 1.0, lambda v: 0.5 * v, -0.5 * (w**2).sum())
+
+    with pytest.raises(mixvi.InputError, match="cannot differentiate"):
+        mixvi.laplace(log_density, np.ones(2))
+
+
+def test_small_unsigned_data_do_not_wrap_around():
+    data = jnp.array([[1], [3]], jnp.uint8)
+    post = mixvi.laplace(lambda w, d: -0.5 * ((d[0] - d[1] - w) ** 2).sum(), 0.0, data)
+    assert float(post.mean) == pytest.approx(-2)
+
+
+def test_results_are_copies():
+    post = mixvi.laplace(lambda w: -0.5 * (w**2).sum(), np.ones(2))
+    mean = post.mean
+    mean += 5
+    np.testing.assert_allclose(post.mean, 0, atol=1e-12)
+
+
+def test_a_callable_that_cannot_be_hashed():
+    @dataclasses.dataclass
+    class Model:
+        centre: float
+
+        def __call__(self, w):
+            return -0.5 * ((w - self.centre) ** 2).sum()
+
+    np.testing.assert_allclose(mixvi.laplace(Model(2.0), np.zeros(2)).mean, 2)

@@ -115,7 +115,7 @@ class Posterior:
 
     @property
     def mean(self) -> PyTree:
-        return self._shown.unravel(self._moments[0])
+        return self._shown.unravel(self._moments[0].copy())
 
     @functools.cached_property
     def flat_std(self) -> Float[np.ndarray, " dim"]:
@@ -123,7 +123,7 @@ class Posterior:
 
     @property
     def std(self) -> PyTree:
-        return self._shown.unravel(self._moments[1])
+        return self._shown.unravel(self._moments[1].copy())
 
     @property
     def mean_se(self) -> PyTree:

@@ -6,6 +6,7 @@ import math
 import numbers
 from collections.abc import Callable
 from inspect import isfunction
+from types import CodeType
 from typing import Any
 
 import jax
@@ -268,8 +269,9 @@ class _Captured:
     def of(cls, function: Any) -> "_Captured":
         cells = tuple(_contents(cell) for cell in function.__closure__ or ())
         world = function.__globals__
-        named = tuple(world[name] for name in function.__code__.co_names if name in world)
-        return cls(function, cells + named)
+        named = tuple(world[name] for name in _names_in(function.__code__) if name in world)
+        defaults = (function.__defaults__ or (), *(function.__kwdefaults__ or {}).values())
+        return cls(function, (*cells, *named, *defaults))
 
     def __call__(self, *arguments: Any) -> Any:
         return self.function(*arguments)
@@ -284,6 +286,13 @@ class _Captured:
             and len(self.captured) == len(other.captured)
             and all(a is b for a, b in zip(self.captured, other.captured, strict=True))
         )
+
+
+def _names_in(code: CodeType) -> list[str]:
+    """Of globals and attributes, in the functions written inside as well."""
+    inner = [const for const in code.co_consts if isinstance(const, CodeType)]
+    names = [*code.co_names, *(name for one in inner for name in _names_in(one))]
+    return list(dict.fromkeys(names))
 
 
 def _contents(cell: Any) -> Any:
@@ -352,6 +361,9 @@ def cast_leaves(tree: PyTree, dtype: np.dtype, what: str) -> PyTree:
 
 def _cast(leaf: Any, dtype: np.dtype, treedef: Any, index: int, what: str) -> Any:
     if isinstance(leaf, jax.Array):
+        if leaf.dtype in (jnp.uint8, jnp.uint16):
+            # Differences of unsigned counts would wrap around.
+            return leaf.astype(jnp.int32)
         floating = jnp.issubdtype(leaf.dtype, jnp.floating)
         return leaf.astype(dtype) if floating and leaf.dtype != dtype else leaf
     if not isinstance(leaf, np.ndarray) or leaf.dtype.kind not in "fiub" or np.ma.isarray(leaf):

@@ -4,10 +4,14 @@ An inspection, the first step of a search and the last look of it ask about the 
 the same draws: one pass serves all of them.
 """
 
+import contextlib
+from collections.abc import Iterator
+
 import numpy as np
 from jaxtyping import Float
 
 from .._draws import Nodes
+from .._errors import InputError, MixviError
 from ._predictors import PredictorDensity
 from ._protocol import Density, Expectation, Matrix, Rule
 
@@ -38,8 +42,25 @@ class Counted(Density):
         if self._gradients is None or not known:
             self.n_gradients += len(points)
             self.n_passes += 1
-            self._points, self._gradients = points, self.inner.gradients(points)
+            self._points, self._gradients = points, self._asked_for(points)
         return self._gradients
+
+    def _asked_for(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Copies: a density may use its arrays again."""
+        name, n = type(self.inner).__name__, len(points)
+        try:
+            values, gradients = self.inner.gradients(points)
+            values, gradients = np.array(values, float), np.array(gradients, float)
+        except (TypeError, ValueError) as err:
+            if isinstance(err, MixviError):
+                raise
+            raise InputError(f"{name}.gradients must return two arrays: {err}") from err
+        if values.shape != (n,) or gradients.shape != (n, self.dim):
+            raise InputError(
+                f"{name}.gradients returned arrays of shapes {values.shape} and {gradients.shape} "
+                f"for {n} points; they must be ({n},) and ({n}, {self.dim})."
+            )
+        return values, gradients
 
     def expect(self, mean: Float[np.ndarray, " dim"], root: Matrix, rule: Rule) -> Expectation:
         by_points = type(self.inner).expect in (Density.expect, PredictorDensity.expect)
@@ -62,13 +83,26 @@ class Counted(Density):
         self, point: Float[np.ndarray, " dim"]
     ) -> tuple[float, Float[np.ndarray, " dim"], Float[np.ndarray, "dim dim"]]:
         self.n_hessians += 1
-        return self.inner.curvature(point)
+        if type(self.inner).curvature is not Density.curvature:
+            return self.inner.curvature(point)
+        with self._uncounted():
+            return super().curvature(point)
 
     def product(
         self, point: Float[np.ndarray, " dim"], vector: Float[np.ndarray, " dim"]
     ) -> tuple[float, Float[np.ndarray, " dim"], Float[np.ndarray, " dim"]]:
         self.n_products += 1
-        return self.inner.product(point, vector)
+        if type(self.inner).product is not Density.product:
+            return self.inner.product(point, vector)
+        with self._uncounted():
+            return super().product(point, vector)
+
+    @contextlib.contextmanager
+    def _uncounted(self) -> Iterator[None]:
+        """Differences of gradients are counted as what they stand for."""
+        counts = self.n_passes, self.n_gradients
+        yield
+        self.n_passes, self.n_gradients = counts
 
     @property
     def cost(self) -> int:

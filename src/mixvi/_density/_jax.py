@@ -22,6 +22,7 @@ from jax import lax
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 from jaxtyping import Float
 
+from .._errors import InputError, MixviError
 from .._target import Target, precision_scope
 from ._memory import factorises, jaxpr_bytes
 from ._protocol import Density
@@ -86,7 +87,16 @@ class Trace:
 
     def _compiled(self, make: Callable, shapes: tuple) -> Callable:
         consts = jtu.tree_map(_shape, self.consts)
-        lowered = jax.jit(make).lower(consts, self.shapes, *shapes)
+        try:
+            lowered = jax.jit(make).lower(consts, self.shapes, *shapes)
+        except (TypeError, ValueError, NotImplementedError) as err:
+            if isinstance(err, MixviError):
+                raise
+            raise InputError(
+                "JAX cannot differentiate log_density twice: write loops with jax.lax.scan instead "
+                "of while_loop, and without callbacks; or give value and gradient with "
+                f"mixvi.from_numpy. JAX says: {str(err).splitlines()[0]}"
+            ) from err
         if (options := OPTIONS.get(self.backend)) is not None:
             try:
                 return lowered.compile(compiler_options=options)
@@ -267,6 +277,10 @@ def traced(target: Target, dtype: np.dtype) -> Trace:
     static = (target.function, target.has_data, target.structure, target.hyper_structure)
     device = getattr(jax.config, "jax_default_device", None) or jax.default_backend()
     key = (*static, target.constraints, tree, shapes, dtype, str(device))
+    try:
+        hash(key)
+    except TypeError:  # a callable that cannot be compared: traced anew every time
+        return Trace(target, dtype)
     with _traces_lock:
         if key in _traces:
             _traces.move_to_end(key)

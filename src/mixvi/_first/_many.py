@@ -16,6 +16,7 @@ from .._approximate._families import Family
 from .._constraints import constrained
 from .._density._make import density_of
 from .._density._numpy import HYPER_REFUSED, NumpyFunction
+from .._density._protocol import Density
 from .._draws import Draws, Quadrature
 from .._errors import InputError, NonFiniteError
 from .._fit._case import Problem
@@ -139,6 +140,8 @@ def _prepare_batch(
     dtype: np.dtype,
 ) -> tuple[Target, np.ndarray]:
     """The target with all data, on the host so that problems are cheap to take, and the starts."""
+    if isinstance(log_density, Density):
+        raise InputError("fit_many: a Density is for fit, one problem at a time.")
     if isinstance(init, Posterior | Posteriors):
         raise InputError("fit_many: a warm start is for fit; give init=post.mean here.")
     with precision_scope(dtype):

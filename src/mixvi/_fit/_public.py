@@ -99,7 +99,7 @@ def fit(
       `jax.numpy` (or a NumPy function and its gradient: `mixvi.from_numpy`). A
       `mixvi.LinearPredictor` is integrated by quadrature.
     - `init`: where to start; any pytree of real arrays. A `Posterior` is a warm start.
-    - `family`: what may adapt: "auto" (as much as pays: Laplace where that leaves less than 0.005
+    - `family`: what may adapt: "auto" (as much as pays: Laplace where that leaves less than 0.002
       nat to gain, otherwise the poorest of "mu", "eig" and "full" that does), "laplace" (nothing),
       "mu", "eig", "lr", "full", "diag", or an instance such as `mixvi.LowRank(rank=2)`.
     - `data`: passed on as the last argument. New data of the same shape reuse compiled code.
