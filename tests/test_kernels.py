@@ -301,7 +301,11 @@ def test_float32_is_near_float64(family):
 
 def test_float32_by_quadrature():
     x, sign = SMALL
-    model = mixvi.LinearPredictor(x, lambda eta: jax.nn.log_sigmoid(sign * eta), 1.0)
+
+    def log_likelihood(eta):
+        return jax.nn.log_sigmoid(jnp.asarray(sign, eta.dtype) * eta)
+
+    model = mixvi.LinearPredictor(x, log_likelihood, 1.0)
     exact, rough = (mixvi.fit(model, np.zeros(8), dtype=one) for one in ("float64", "float32"))
     assert rough.flat_mean.dtype == np.float32
     assert rough.converged
