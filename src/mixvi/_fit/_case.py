@@ -13,7 +13,7 @@ from .._approximate._search import Stop
 from .._approximate._stein import SteinState
 from .._density._counted import Counted
 from .._density._protocol import Points, Rule
-from .._draws import FIXED, Draws, Matched, Nodes, Quadrature
+from .._draws import FIXED, Draws, Matched, Quadrature
 from .._errors import Code
 from .._posterior import Judged
 from .._target import Target
@@ -47,15 +47,14 @@ class Problem:
     def rule(self, spec: Spec) -> Rule:
         """The draws or nodes themselves."""
         if isinstance(spec, Quadrature):
-            nodes = spec.make(np.dtype(np.float64), self.target.n_predictors)
-            return Nodes(nodes.z, nodes.weights)
+            return spec.make(np.dtype(np.float64), self.target.n_predictors)
         return Points(spec.make(self.options.key, self.dim, FIXED), isinstance(spec, Matched))
 
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """A problem with the mode found for it. `anchor`: the Gaussian that families adapt, where it is
-    not Laplace's."""
+    """A problem with the mode found for it. `other_anchor`: the Gaussian that families adapt, where
+    it is not Laplace's."""
 
     problem: Problem
     found: Laplace

@@ -31,8 +31,6 @@ MOST_POINTS, POINTS_RATE = 2**12, 1.5
 # Steps on few draws go this far, in nats; then there are more draws.
 ROUGH_GAIN = 0.01
 
-S = TypeVar("S", bound=FamilyState | SteinState)
-
 
 @dataclasses.dataclass(frozen=True)
 class Searching:
