@@ -163,7 +163,7 @@ def test_one_call_stays_within_the_memory_given():
     for memory in (2**20, 2**24):
         density = density_of(logistic, 5, data, memory).inner
         assert isinstance(density, JaxDensity)
-        assert 1 <= density.chunk_of_values * density.trace.bytes <= memory
+        assert 1 <= density.values_at_once * density.trace.bytes <= memory
         assert density.chunk * 3 * density.trace.bytes <= memory
     assert density_of(logistic, 5, data, 1).inner.chunk == 1
 

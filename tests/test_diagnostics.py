@@ -71,6 +71,51 @@ def test_kl_of_a_shifted_gaussian():
     assert d.moments.sd_ratio == pytest.approx(1.0, abs=0.02)
 
 
+@pytest.mark.parametrize("n", [48, 1000])
+def test_moments_of_equal_weights_are_the_gaussians_own(n):
+    """However the draws fell: 48 of them alone put one of twenty sds off by a quarter."""
+    z = np.random.default_rng(3).standard_normal((n, 20))
+    d = diagnose(np.zeros(n), np.zeros(n), z, np.diag(np.linspace(0.1, 3, 20)))
+    assert d.moments.mean_off == pytest.approx(0, abs=1e-12)
+    assert d.moments.sd_ratio == pytest.approx(1, abs=1e-12)
+
+
+def test_moments_of_a_scaled_gaussian_from_few_draws():
+    """N(0, 1.05^2) against N(0, 1): what luck does to 100 draws is taken off."""
+    z = np.random.default_rng(4).standard_normal((100, 1))
+    log_p = -0.5 * (z[:, 0] / 1.05) ** 2
+    d = diagnose(log_p, -0.5 * z[:, 0] ** 2, z, np.eye(1))
+    assert d.moments.sd_ratio == pytest.approx(1.05, abs=0.02)
+    assert d.moments.mean_off < 0.03
+
+
+class Slow(mixvi.Density):
+    """A density whose points are answered one by one: skewed by so much."""
+
+    dim = 3
+
+    def __init__(self, skew):
+        self.skew, self.asked = skew, 0
+
+    def gradients(self, points):
+        values = -0.5 * (points**2).sum(1) - self.skew * (np.exp(points) - points).sum(1)
+        return values, -points - self.skew * (np.exp(points) - 1)
+
+    def values(self, points):
+        self.asked += len(points)
+        return super().values(points)
+
+
+@pytest.mark.parametrize(("skew", "least", "most"), [(0.001, 80, 150), (0.2, 1000, 3000)])
+def test_a_posterior_that_is_nearly_gaussian_takes_few_fresh_draws(skew, least, most):
+    """And few probes, where the fit itself took few steps."""
+    density = Slow(skew)
+    post = mixvi.laplace(density, np.zeros(3))
+    assert post.verdict.startswith("Trust")
+    assert post.elbo.se < 0.006 or skew > 0.1
+    assert least <= density.asked <= most
+
+
 FINE, ODD, WRONG = Moments(0.1, 0.02, 1.02), Moments(0.1, 0.02, 1.3), Moments(0.1, 0.7, 1.02)
 
 

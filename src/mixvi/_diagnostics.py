@@ -112,6 +112,11 @@ class Diagnosis:
     wider: Moments | None = None
 
     @property
+    def khat_limit(self) -> float:
+        """Above it, importance sampling with so many draws cannot be believed."""
+        return min(1 - 1 / math.log10(self.n_draws), WEIGHTS_WORK)
+
+    @property
     def wants_wider(self) -> bool:
         near_constant = self.kl < 0.005 and self.khat < AS_IT_IS
         return not self.n_non_finite and self.kl < 2 * LEARNT.far and not near_constant
@@ -127,13 +132,19 @@ def moments(
     weights: Float[np.ndarray, " n"],
     khat: float,
     root: Float[np.ndarray, "dim dim"] | Float[np.ndarray, " dim"],
+    of_gaussian: bool = False,
 ) -> Moments:
-    """Of the weighted points `root z`, against mean 0 and covariance `root root^T`."""
+    """Of the weighted points `root z`, against mean 0 and covariance `root root^T`. `of_gaussian`:
+    `z` are draws of that Gaussian, so what their own moments miss is luck, and taken off."""
     steps = z * root if root.ndim == 1 else z @ root.T
-    sd = np.abs(root) if root.ndim == 1 else np.sqrt((root**2).sum(1))
+    steps = steps / (np.abs(root) if root.ndim == 1 else np.sqrt((root**2).sum(1)))
     shift = weights @ steps
-    ratio = np.sqrt(weights @ (steps - shift) ** 2) / sd
-    return Moments(khat, float(np.abs(shift / sd).max()), float(np.maximum(ratio, 1 / ratio).max()))
+    square = weights @ (steps - shift) ** 2
+    if of_gaussian:
+        shift = shift - steps.mean(0)
+        square = np.maximum(square - (steps.var(0) - 1), 1e-4)
+    ratio = np.sqrt(square)
+    return Moments(khat, float(np.abs(shift).max()), float(np.maximum(ratio, 1 / ratio).max()))
 
 
 def diagnose(
@@ -154,7 +165,7 @@ def diagnose(
     peak = log_ratio.max()
     evidence = peak + math.log(np.exp(log_ratio - peak).mean())
     kl = max(0.0, float(evidence - elbo.value))
-    seen = moments(z, weights, khat, root)
+    seen = moments(z, weights, khat, root, of_gaussian=True)
     return Diagnosis(elbo, khat, kl, float(1 / (weights**2).sum()), seen, 0, n)
 
 
@@ -234,7 +245,7 @@ def verdict(
         )
     if (reason := elsewhere.reason) is not None:
         return f"Do not trust: {reason}"
-    limit = min(1 - 1 / math.log10(d.n_draws), WEIGHTS_WORK)
+    limit = d.khat_limit
     # Believe the moments of those draws whose weights can be believed.
     told = [m for m in (d.moments, d.wider) if m is not None and m.khat < limit]
     near = f"k-hat {d.khat:.2f}, about {d.kl:.2g} nat from the posterior"

@@ -26,6 +26,7 @@ class Bounded(Density):
     def __init__(self, inner: Density, constraints: Constraints):
         self.inner, self.constraints = inner, constraints
         self.dim, self.resolution = constraints.free.size, inner.resolution
+        self.values_at_once = inner.values_at_once
 
     def gradients(
         self, points: Float[np.ndarray, "n dim"]

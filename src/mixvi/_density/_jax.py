@@ -9,7 +9,9 @@ import collections
 import concurrent.futures
 import contextlib
 import dataclasses
+import functools
 import math
+import os
 import threading
 from collections.abc import Callable, Iterator
 from typing import Any
@@ -122,16 +124,13 @@ class JaxDensity(Density):
             self.trace = traced(target, dtype)
             operands = jtu.tree_leaves((target.arrays, target.data, target.theta))
             self.operands = jax.device_put(operands)
+        self.values_at_once = self._at_once(USUAL_VALUES, self.trace.bytes)
 
     @property
     def chunk(self) -> int:
         """Points at a time. It depends on nothing but the problem: another number would round
         otherwise."""
         return self._at_once(max(256, 4 * self.dim), BACKWARD * self.trace.bytes)
-
-    @property
-    def chunk_of_values(self) -> int:
-        return self._at_once(USUAL_VALUES, self.trace.bytes)
 
     def _at_once(self, usual: int, one: int) -> int:
         most = max(ACCELERATED, usual)
@@ -147,7 +146,7 @@ class JaxDensity(Density):
     # --- the questions ------------------------------------------------------------------------
 
     def values(self, points: Float[np.ndarray, "n dim"]) -> Float[np.ndarray, " n"]:
-        return self._in_chunks(self._values(), points, self.chunk_of_values)[0]
+        return self._in_chunks(self._values(), points, self.values_at_once)[0]
 
     def gradients(
         self, points: Float[np.ndarray, "n dim"]
@@ -186,7 +185,7 @@ class JaxDensity(Density):
     # --- programs -----------------------------------------------------------------------------
 
     def _values(self) -> Callable:
-        trace, n = self.trace, self.chunk_of_values
+        trace, n = self.trace, self.values_at_once
 
         def make(consts: list, operands: list, points: Any) -> Any:
             return [self._each(trace.function(consts, operands), points)]
@@ -244,12 +243,14 @@ class JaxDensity(Density):
     def _in_chunks(
         self, program: Callable, points: Float[np.ndarray, "n dim"], size: int
     ) -> tuple[np.ndarray, ...]:
-        with precision_scope(self.dtype):
-            asked = [
-                program(self.trace.consts, self.operands, part)
-                for part in self._cut(points.astype(self.dtype, copy=False), size)
-            ]
-            parts = [[np.asarray(one, dtype=np.float64) for one in answer] for answer in asked]
+        pieces = list(self._cut(points.astype(self.dtype, copy=False), size))
+        if self.trace.one_by_one and len(pieces) > 1:
+            # A program that goes point by point keeps one core busy.
+            parts = list(_threads().map(lambda piece: self._called(program, piece), pieces))
+        else:
+            with precision_scope(self.dtype):
+                asked = [program(self.trace.consts, self.operands, piece) for piece in pieces]
+                parts = [[np.asarray(one, dtype=np.float64) for one in answer] for answer in asked]
         if len(parts) == 1:
             return tuple(one[: len(points)] for one in parts[0])
         return tuple(np.concatenate(each)[: len(points)] for each in zip(*parts, strict=True))
@@ -262,6 +263,11 @@ class JaxDensity(Density):
                 filler = part[:1] if len(part) else np.zeros((1, self.dim), self.dtype)
                 part = np.concatenate([part, np.repeat(filler, size - len(part), axis=0)])
             yield part
+
+
+@functools.cache
+def _threads() -> concurrent.futures.ThreadPoolExecutor:
+    return concurrent.futures.ThreadPoolExecutor(os.cpu_count(), "mixvi-points")
 
 
 # --- traces are kept --------------------------------------------------------------------------

@@ -96,6 +96,7 @@ class NumpyDensity(Density):
     def __init__(self, function: NumpyFunction, structure: Structure, data: PyTree, has_data: bool):
         self.function, self.structure, self.dim = function, structure, structure.size
         self.extra = (jtu.tree_map(_host, data),) if has_data else ()
+        self.values_at_once = AT_ONCE if function.batched else 1
 
     @property
     def has_hessian(self) -> bool:

@@ -58,6 +58,8 @@ class Density(abc.ABC):
     dim: int
     # Relative rounding of values and gradients; tolerances are read from it.
     resolution: float = float(np.finfo(np.float64).eps)
+    # Points that `values` answers in about the time of one.
+    values_at_once: int = 1
 
     def prepare(self) -> None:  # noqa: B027
         """Begins, in the background, what takes long before the first answer. `fit` asks once."""

@@ -15,9 +15,8 @@ import math
 
 from .._approximate._bound import Inspection, inspect
 from .._approximate._families import EigenScale, Family, FullRank, MeanOnly
-from .._draws import Quadrature
 from .._errors import Code
-from .._judge._fresh import distance, fresh_elbo
+from .._judge._fresh import distance, first_look, fresh_elbo
 from .._posterior import Posterior
 from ._around import refined, searched
 from ._case import Case, Fitted, Spec
@@ -31,10 +30,11 @@ CHANGES = {"mu": "means move", "eig": "means and widths change"}
 def climbing(case: Case, first: Spec, warm: Posterior | None) -> Fitted:
     """Laplace, or the poorest family that leaves nothing to gain."""
     anchor, richest, options = case.anchor, case.options.family, case.options
-    away = distance(case.density, anchor.centre, anchor.root, options.key)
+    seen = first_look(case.density, case.found.mode, case.found.root, options.key)
+    away = distance(seen)
     if away < 0.5 * GAIN and case.found.n_repaired == 0:
         # No Gaussian can gain more than what parts this one from the posterior where it has mass.
-        return Fitted("laplace", choice=_laplace_leaves(away))
+        return Fitted("laplace", judged=seen, choice=_laplace_leaves(away))
     inspection = inspect(case.density, anchor.centre, anchor.root, case.problem.rule(first))
     poor = is_poor(case, inspection.elbo)
     rung: Family | None = FullRank() if poor else cheapest(inspection, GAIN)
@@ -83,8 +83,9 @@ def _checked(case: Case, rung: Family, first: Spec, warm: Posterior | None) -> F
     """Fits `rung`, and goes on to the whole covariance where that turns out to pay."""
     state, options = searched(case, rung, first, warm, poorer_first=False), case.options
     may_go_on = isinstance(options.family, FullRank)
-    if isinstance(first, Quadrature) and options.by_stein and state.code is Code.OK:
-        # Few nodes already tell: a gain that is theirs alone costs time, nothing else.
+    if may_go_on and options.by_stein and state.code is Code.OK:
+        # The first draws or nodes already tell: a gain that is theirs alone costs time, nothing
+        # else.
         left = inspect(case.density, state.mean, state.root, case.problem.rule(first)).gain
         if left >= GAIN:
             whole_root = whole_from(case, state.mean, state.root, first)

@@ -2,16 +2,18 @@
 
 import dataclasses
 import math
-from typing import TypeVar
+from typing import TypeGuard, TypeVar
 
 import numpy as np
 
 from .._approximate._bound import Inspection, inspect, lost_to_rule
 from .._approximate._climb import FamilyState, climb, resume
 from .._approximate._families import Family
+from .._approximate._levels import stein_on_many
 from .._approximate._search import Stop
 from .._approximate._stein import SteinState, stein
 from .._density._predictors import PredictorDensity
+from .._density._protocol import Points, Rule
 from .._draws import OTHER_NODES, Draws, Quadrature
 from .._errors import Code
 from .._judge._fresh import judged, wants_more_draws
@@ -30,6 +32,8 @@ NODES_TOL, MOST_NODES = 1e-5, 1024
 MOST_POINTS, POINTS_RATE = 2**12, 1.5
 # Steps on few draws go this far, in nats; then there are more draws.
 ROUGH_GAIN = 0.01
+# Of what the draws cost: not worth another pass over them.
+SMALL_PART = 0.2
 
 
 @dataclasses.dataclass(frozen=True)
@@ -40,9 +44,13 @@ class Searching:
     family: Family
     state: FamilyState | SteinState
 
-    def on(self, spec: Spec, stop: Stop) -> "Searching":
+    def on(self, spec: Spec, stop: Stop, few: Draws | None = None) -> "Searching":
+        """`few`: draws that may stand for those of `spec`, which are many, in Stein steps."""
         case, state, rule = self.case, self.state, self.case.problem.rule(spec)
-        if isinstance(state, SteinState):
+        coarse = None if few is None or stop.tol is not None else case.problem.rule(few)
+        if isinstance(state, SteinState) and _paired(coarse) and _paired(rule):
+            state = stein_on_many(case.density, state, coarse, rule, stop)
+        elif isinstance(state, SteinState):
             state = stein(case.density, state.mean, state.root, rule, stop, state.past)
         else:
             optimiser, params = case.options.optimiser, state.params
@@ -63,17 +71,26 @@ class Searching:
         return self.state.code in NOTHING_FOUND
 
 
+def _paired(rule: Rule | None) -> TypeGuard[Points]:
+    return isinstance(rule, Points) and rule.paired
+
+
+def settled(case: Case) -> Stop:
+    """Over draws that cost nats themselves another pass must gain more than a part of these."""
+    return dataclasses.replace(case.stop, gain=max(case.stop.gain, SMALL_PART * DRAW_LOSS))
+
+
 def rough(case: Case) -> Stop:
     return Stop(gain=ROUGH_GAIN, max_steps=case.options.max_steps, last_step=False)
 
 
 def enough_for_root(searching: Searching, first: Draws, spec: Draws) -> tuple[Searching, Draws]:
-    """Roughly fitted on as many draws as keep their own cost low. A Gaussian fitted to few draws
-    tells less of that cost than there is, and is not near the end: more draws come in stages."""
-    case = searching.case
+    """Fitted on as many draws as keep their own cost low. A Gaussian fitted to few draws tells less
+    of that cost than there is, and is not near the end: more draws come in stages."""
+    case, tried = searching.case, [first]
     most = most_draws(case)
     # What was enough for an earlier fit is not given up for a little.
-    slack = 1 if spec.n == first.n else 3
+    slack = 1.0 if spec.n == first.n else 3.0
     while not searching.found_nothing:
         loss = inspected_on_few(searching, first, spec).draw_loss
         if loss < slack * DRAW_LOSS:
@@ -81,12 +98,25 @@ def enough_for_root(searching: Searching, first: Draws, spec: Draws) -> tuple[Se
         more = _more(spec, loss, DRAW_LOSS, min(most, STAGE * spec.n))
         if more.n == spec.n:
             break
-        again = searching.on(more, rough(case))
+        last = 2 * more.n > most or loss * spec.n <= DRAW_LOSS * more.n
+        again = searching.on(more, settled(case) if last else rough(case), _coarse(tried, more))
         if again.state.code is Code.NON_FINITE_DRAWS:
             # More draws reach further, to where there is no density: stay with these.
             break
         searching, spec, slack = again, more, max(slack, 1.2)
+        tried.append(spec)
+    if not searching.found_nothing:
+        few = _coarse(tried, spec) if spec.n > first.n else None
+        stop = case.stop if few is None else settled(case)
+        if stop.tol is not None or searching.state.gain_left > stop.gain:
+            searching = searching.on(spec, stop, few)
     return searching, spec
+
+
+def _coarse(tried: list[Draws], many: Draws) -> Draws:
+    """The most draws that are few beside the many."""
+    few = [one for one in tried if 4 * one.n <= many.n]
+    return max(few, default=tried[0], key=lambda one: one.n)
 
 
 def inspected_on_few(searching: Searching, few: Draws, many: Draws) -> Inspection:

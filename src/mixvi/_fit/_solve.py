@@ -107,7 +107,7 @@ def _without_mode(case: Case) -> Fitted | None:
 def _diagnosed(case: Case, fitted: Fitted) -> Solution:
     density, key, n = case.density, case.options.key, case.options.n_fresh
     mean, root = fitted.gaussian(case.found)
-    seen = fitted.judged or judged(density, mean, root, key, n)
+    seen = judged(density, mean, root, key, n, fitted.judged)
     if seen.diagnosis.wants_wider:
         seen = with_wider_draws(density, mean, root, key, seen)
     fitted = dataclasses.replace(fitted, judged=seen)

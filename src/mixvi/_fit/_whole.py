@@ -52,10 +52,11 @@ def polished(case: Case, state: SteinState, first: Spec, note: str, spec: Spec) 
     searching, inspection = Searching(case, FullRank(), state), None
     if isinstance(first, Draws) and isinstance(spec, Draws) and case.options.draws is None:
         searching, spec = enough_for_root(searching, first, spec)
-    elif isinstance(spec, Quadrature) and not searching.found_nothing:
-        searching, spec, _ = enough_nodes(searching, spec)
-    if not searching.found_nothing:
-        searching = searching.on(spec, case.stop)
+    else:
+        if isinstance(spec, Quadrature) and not searching.found_nothing:
+            searching, spec, _ = enough_nodes(searching, spec)
+        if not searching.found_nothing:
+            searching = searching.on(spec, case.stop)
     if searching.found_nothing:
         return Fitted("full", searching.state, spec, note=note)
     if isinstance(spec, Quadrature):

@@ -9,11 +9,12 @@ import numpy as np
 from jaxtyping import Float
 
 from .._approximate._laplace import Laplace, laplace
+from .._density._counted import Counted
 from .._density._protocol import Density, Matrix, coloured
 from .._diagnostics import Elsewhere, OtherMode
 from .._draws import PROBES, generator_of, key_words
 
-N_PROBES, LUCKY, MOST_CLIMBS, MOST_PROBED = 250, 2, 4, 100
+LEAST_PROBES, N_PROBES, LUCKY, MOST_CLIMBS, MOST_PROBED = 48, 250, 2, 4, 100
 STRETCHES = np.geomspace(2, 50, 25)
 FRACTIONS = np.arange(1, 9) / 8
 
@@ -57,7 +58,7 @@ def searched_elsewhere(
     dim = len(mean)
     if dim > MOST_PROBED:
         return Elsewhere(), []
-    z = probes(key_words(key), dim)
+    z = probes(key_words(key), dim)[: affordable(density)]
     if around_mean:
         dense = np.diag(root) if root.ndim == 1 else root
         peak = float(density.values(mean[None])[0])
@@ -77,6 +78,12 @@ def searched_elsewhere(
         if other.found:
             modes.append(Mode(other.mode, other.root, other.log_evidence))
     return _elsewhere(z, log_p, modes, elbo, mean, root), modes[known:]
+
+
+def affordable(density: Density) -> int:
+    """Probes for at most half of what the fit has cost; as many as one call answers anyway."""
+    spent = density.cost if isinstance(density, Counted) else 2 * N_PROBES
+    return min(max(spent // 2, density.values_at_once, LEAST_PROBES), N_PROBES)
 
 
 @functools.lru_cache(maxsize=2)

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from .._density._protocol import Density, Matrix, coloured
-from .._diagnostics import UNKNOWN, diagnose, moments, psis, wider_by
+from .._diagnostics import AS_IT_IS, UNKNOWN, diagnose, moments, psis, wider_by
 from .._draws import FRESH, IID, WIDER, generator_of, key_words
 from .._posterior import Judged, normal_logpdf
 
@@ -17,30 +17,47 @@ Vector = Float[np.ndarray, " dim"]
 # Draws are doubled while the bound on fresh draws is lower by more than this (in nats) and by
 # more than its noise.
 GAP = 0.01
-# Where log ratios of so many draws vary by less than so many nats, more would say the same: the
-# bound's standard error is below 0.003.
-FIRST_LOOK, NEXT_TO_NOTHING = 250, 0.045
-FEW = 64
+# More draws are asked for until the bound is known this well, in nats, and k-hat is no alarm.
+KNOWN = 0.006
+LEAST_AT_FIRST, MOST_AT_FIRST = 48, 250
 
 
-def judged(density: Density, mean: Vector, root: Matrix, key: Any, n: int) -> Judged:
-    """`log p~` against `log q` at `n` fresh points of `N(mean, root root^T)`; at the first of them
-    alone where the two differ by next to nothing."""
+def judged(
+    density: Density, mean: Vector, root: Matrix, key: Any, n: int, seen: Judged | None = None
+) -> Judged:
+    """`log p~` against `log q` at fresh points of `N(mean, root root^T)`: at `n` of them, or at
+    fewer where the two differ by next to nothing. `seen`: at the first of them."""
+    seen = seen or first_look(density, mean, root, key)
+    for more in (MOST_AT_FIRST, n):
+        if len(seen.log_p) < more and not _known(seen):
+            seen = _extended(density, mean, root, key, more, seen.log_p)
+    return seen
+
+
+def first_look(density: Density, mean: Vector, root: Matrix, key: Any) -> Judged:
+    """At as many fresh points as one call answers at once."""
+    few = min(max(density.values_at_once, LEAST_AT_FIRST), MOST_AT_FIRST)
+    return _extended(density, mean, root, key, few, np.empty(0))
+
+
+def _extended(
+    density: Density, mean: Vector, root: Matrix, key: Any, n: int, known: Float[np.ndarray, " k"]
+) -> Judged:
     z = fresh_draws(key, n, density.dim)
-    log_q, few = log_q_of(z, root), min(n, FIRST_LOOK)
-    log_p = density.values(coloured(mean, root, z[:few]))
-    ratio = log_p - log_q[:few]
-    if not np.isfinite(ratio).all() or ratio.std() > NEXT_TO_NOTHING:
-        log_p = np.concatenate([log_p, density.values(coloured(mean, root, z[few:]))])
-    n = len(log_p)
-    return Judged(diagnose(log_p, log_q[:n], z[:n], root), z[:n], log_p, log_q[:n])
+    log_q = log_q_of(z, root)
+    log_p = np.concatenate([known, density.values(coloured(mean, root, z[len(known) :]))])
+    return Judged(diagnose(log_p, log_q, z, root), z, log_p, log_q)
 
 
-def distance(density: Density, mean: Vector, root: Matrix, key: Any) -> float:
-    """Nats from the posterior as a few fresh draws see it: half the variance of `log p~ - log q`,
-    which is the divergence where that is small."""
-    z = fresh_draws(key, FIRST_LOOK, density.dim)[:FEW]
-    ratio = density.values(coloured(mean, root, z)) - log_q_of(z, root)
+def _known(seen: Judged) -> bool:
+    told = seen.diagnosis
+    return told.elbo.se < KNOWN and told.khat < min(told.khat_limit, AS_IT_IS)
+
+
+def distance(seen: Judged) -> float:
+    """Nats from the posterior as fresh draws see it: half the variance of `log p~ - log q`, which
+    is the divergence where that is small."""
+    ratio = seen.log_p - seen.log_q
     return float(0.5 * ratio.var()) if np.isfinite(ratio).all() else math.inf
 
 
