@@ -87,30 +87,34 @@ def rough(case: Case) -> Stop:
 def enough_for_root(searching: Searching, first: Draws, spec: Draws) -> tuple[Searching, Draws]:
     """Fitted on as many draws as keep their own cost low. A Gaussian fitted to few draws tells less
     of that cost than there is, and is not near the end: more draws come in stages."""
-    case, tried = searching.case, [first]
-    most = most_draws(case)
+    case, tried, most = searching.case, [first], most_draws(searching.case)
     # What was enough for an earlier fit is not given up for a little.
     slack = 1.0 if spec.n == first.n else 3.0
+    is_settled = False
     while not searching.found_nothing:
-        loss = inspected_on_few(searching, first, spec).draw_loss
-        if loss < slack * DRAW_LOSS:
+        loss, more = inspected_on_few(searching, first, spec).draw_loss, spec
+        if loss >= slack * DRAW_LOSS:
+            more = _more(spec, loss, DRAW_LOSS, min(most, STAGE * spec.n))
+        if more.n == spec.n and is_settled:
             break
-        more = _more(spec, loss, DRAW_LOSS, min(most, STAGE * spec.n))
-        if more.n == spec.n:
-            break
-        last = 2 * more.n > most or loss * spec.n <= DRAW_LOSS * more.n
-        again = searching.on(more, settled(case) if last else rough(case), _coarse(tried, more))
-        if again.state.code is Code.NON_FINITE_DRAWS:
+        is_last = more.n == spec.n or 2 * more.n > most or loss * spec.n <= DRAW_LOSS * more.n
+        again = searching.on(more, *_how(case, tried, more, is_last))
+        if again.state.code is Code.NON_FINITE_DRAWS and more.n > spec.n:
             # More draws reach further, to where there is no density: stay with these.
-            break
-        searching, spec, slack = again, more, max(slack, 1.2)
-        tried.append(spec)
-    if not searching.found_nothing:
-        few = _coarse(tried, spec) if spec.n > first.n else None
-        stop = case.stop if few is None else settled(case)
-        if stop.tol is not None or searching.state.gain_left > stop.gain:
-            searching = searching.on(spec, stop, few)
+            again, more, is_last = searching.on(spec, *_how(case, tried, spec, True)), spec, True
+            most = spec.n
+        if more.n > spec.n:
+            slack = max(slack, 1.2)
+            tried.append(more)
+        searching, spec, is_settled = again, more, is_last
     return searching, spec
+
+
+def _how(case: Case, tried: list[Draws], spec: Draws, is_last: bool) -> tuple[Stop, Draws | None]:
+    """How far steps over the draws of `spec` go, and the few that may stand for them."""
+    if spec.n == tried[0].n:
+        return case.stop, None
+    return settled(case) if is_last else rough(case), _coarse(tried, spec)
 
 
 def _coarse(tried: list[Draws], many: Draws) -> Draws:
