@@ -16,7 +16,7 @@ from .._errors import InputError, MixviError
 from ._predictors import PredictorDensity
 from ._protocol import Density, Expectation, Matrix, Rule
 
-EXPECTATIONS_KEPT = 3
+EXPECTATIONS_KEPT = 6
 
 
 class Counted(Density):

@@ -27,9 +27,9 @@ from ._starts import Gaussian, starts_elsewhere
 
 # Stein steps on the first, few draws go this many steps; then there are more draws.
 ROUGH_STEPS = 100
-# Of several starts: steps after which those that have fallen behind are dropped, and how many may
-# go on.
-FEW_STEPS, MOST_LEFT = 15, 3
+# Of several starts those that have fallen behind are dropped, after one pass and after a few steps;
+# and how many may go on.
+FEW_STEPS, MOST_LEFT = 15, 4
 
 
 def whole(case: Case, first: Spec, poor: bool, warm: Posterior | None = None) -> Fitted:
@@ -96,18 +96,10 @@ def rough_fit(
 
 
 def _best_end(case: Case, starts: list[tuple[str, Gaussian]], rule: Rule) -> tuple[str, SteinState]:
-    left = min(ROUGH_STEPS, case.options.max_steps)
-    few = left if len(starts) == 1 else min(left, FEW_STEPS)
-    tried = [(note, stein(case.density, *start, rule, _rough(few))) for note, start in starts]
-    if few < left:
-        best = max(finite_elbo(state) for _, state in tried)
-        tried.sort(key=lambda one: -finite_elbo(one[1]))
-        going = [
-            (note, stein(case.density, state.mean, state.root, rule, _rough(left), state.past))
-            for note, state in tried[:MOST_LEFT]
-            if math.isfinite(best) and finite_elbo(state) + state.gain_left >= best
-        ]
-        tried = going or tried
+    most = min(ROUGH_STEPS, case.options.max_steps)
+    tried = [(note, stein(case.density, *start, rule, _rough(1))) for note, start in starts]
+    for n_steps in (min(FEW_STEPS, most), most) if len(starts) > 1 else (most,):
+        tried = [(note, _further(case, state, rule, n_steps)) for note, state in _leading(tried)]
     best_note, best_state = max(tried, key=lambda one: finite_elbo(one[1]))
     if best_note:
         others = [finite_elbo(state) for note, state in tried if not note]
@@ -115,6 +107,20 @@ def _best_end(case: Case, starts: list[tuple[str, Gaussian]], rule: Rule) -> tup
             best_note if finite_elbo(best_state) > max(others, default=-math.inf) + 1 else ""
         )
     return best_note, best_state
+
+
+def _leading(tried: list[tuple[str, SteinState]]) -> list[tuple[str, SteinState]]:
+    """The best few that, with what they still promise, may come to lead."""
+    best = max(finite_elbo(state) for _, state in tried)
+    ranked = sorted(tried, key=lambda one: -finite_elbo(one[1]))
+    going = [one for one in ranked if finite_elbo(one[1]) + one[1].gain_left >= best]
+    return (going if math.isfinite(best) else ranked)[:MOST_LEFT]
+
+
+def _further(case: Case, state: SteinState, rule: Rule, n_steps: int) -> SteinState:
+    if state.code is not Code.BOUND_OUT_OF_STEPS:
+        return state
+    return stein(case.density, state.mean, state.root, rule, _rough(n_steps), state.past)
 
 
 def _rough(max_steps: int) -> Stop:
