@@ -30,7 +30,8 @@ CHANGES = {"mu": "means move", "eig": "means and widths change"}
 def climbing(case: Case, first: Spec, warm: Posterior | None) -> Fitted:
     """Laplace, or the poorest family that leaves nothing to gain."""
     anchor, richest, options = case.anchor, case.options.family, case.options
-    seen = first_look(case.density, case.found.mode, case.found.root, options.key)
+    at_mode = case.found.mode, case.found.root
+    seen = first_look(case.density, *at_mode, options.key, options.n_fresh)
     away = distance(seen)
     if away < 0.5 * GAIN and case.found.n_repaired == 0:
         # No Gaussian can gain more than what parts this one from the posterior where it has mass.

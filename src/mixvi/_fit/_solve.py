@@ -46,7 +46,7 @@ def solved(problem: Problem, warm: Posterior | None = None) -> Outcome:
         elsewhere, modes = its_elsewhere, its_modes
     if fitted is None:
         return failure(case)
-    return finish(case, fitted, elsewhere)
+    return finish(case, _with_wider_draws(case, fitted), elsewhere)
 
 
 Solution = tuple[Case, Fitted | None, Elsewhere, list[Mode]]
@@ -63,6 +63,15 @@ def _fitted(problem: Problem, warm: Posterior | None) -> Solution:
     if not problem.options.diagnostics and (found.n_damped == 0 or problem.options.family is None):
         return case, fitted, Elsewhere(), []
     return _diagnosed(case, fitted)
+
+
+def _with_wider_draws(case: Case, fitted: Fitted) -> Fitted:
+    seen = fitted.judged
+    if seen is None or not case.options.diagnostics or not seen.diagnosis.wants_wider:
+        return fitted
+    gaussian = fitted.gaussian(case.found)
+    wider = with_wider_draws(case.density, *gaussian, case.options.key, seen)
+    return dataclasses.replace(fitted, judged=wider)
 
 
 def _bound(case: Case, fitted: Fitted) -> float:
@@ -108,8 +117,6 @@ def _diagnosed(case: Case, fitted: Fitted) -> Solution:
     density, key, n = case.density, case.options.key, case.options.n_fresh
     mean, root = fitted.gaussian(case.found)
     seen = judged(density, mean, root, key, n, fitted.judged)
-    if seen.diagnosis.wants_wider:
-        seen = with_wider_draws(density, mean, root, key, seen)
     fitted = dataclasses.replace(fitted, judged=seen)
     if seen.diagnosis.n_non_finite:
         return case, fitted, Elsewhere(), []

@@ -14,7 +14,7 @@ from .._density._protocol import Density, Matrix, coloured
 from .._diagnostics import Elsewhere, OtherMode
 from .._draws import PROBES, generator_of, key_words
 
-LEAST_PROBES, N_PROBES, LUCKY, MOST_CLIMBS, MOST_PROBED = 48, 250, 2, 4, 100
+LEAST_PROBES, N_PROBES, LUCKY, MOST_CLIMBS, MOST_PROBED = 47, 250, 2, 4, 100
 STRETCHES = np.geomspace(2, 50, 25)
 FRACTIONS = np.arange(1, 9) / 8
 
@@ -61,15 +61,15 @@ def searched_elsewhere(
     z = probes(key_words(key), dim)[: affordable(density)]
     if around_mean:
         dense = np.diag(root) if root.ndim == 1 else root
-        peak = float(density.values(mean[None])[0])
         modes = [Mode(mean, dense, elbo)]
         if found.found:
             modes.append(Mode(found.mode, found.root, found.log_evidence))
     else:
-        peak, modes = found.log_density, [Mode(found.mode, found.root, found.log_evidence)]
+        modes = [Mode(found.mode, found.root, found.log_evidence)]
     centre, spread, _ = modes[0]
     known = len(modes)
-    log_p = density.values(coloured(centre, spread, z))
+    values = density.values(np.concatenate([centre[None], coloured(centre, spread, z)]))
+    peak, log_p = float(values[0]), values[1:]
     far = _surprising(z, log_p, peak)
     if len(far) == 0 and known == 1:
         return Elsewhere(), []
@@ -83,7 +83,7 @@ def searched_elsewhere(
 def affordable(density: Density) -> int:
     """Probes for at most half of what the fit has cost; as many as one call answers anyway."""
     spent = density.cost if isinstance(density, Counted) else 2 * N_PROBES
-    return min(max(spent // 2, density.values_at_once, LEAST_PROBES), N_PROBES)
+    return min(max(spent // 2, density.values_at_once - 1, LEAST_PROBES), N_PROBES)
 
 
 @functools.lru_cache(maxsize=2)

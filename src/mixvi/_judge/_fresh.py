@@ -19,7 +19,8 @@ Vector = Float[np.ndarray, " dim"]
 GAP = 0.01
 # More draws are asked for until the bound is known this well, in nats, and k-hat is no alarm.
 KNOWN = 0.006
-LEAST_AT_FIRST, MOST_AT_FIRST = 48, 250
+# The draws of a first look at least, and those of a second one.
+FIRST_LOOK, SECOND_LOOK = 48, 250
 
 
 def judged(
@@ -27,16 +28,16 @@ def judged(
 ) -> Judged:
     """`log p~` against `log q` at fresh points of `N(mean, root root^T)`: at `n` of them, or at
     fewer where the two differ by next to nothing. `seen`: at the first of them."""
-    seen = seen or first_look(density, mean, root, key)
-    for more in (MOST_AT_FIRST, n):
+    seen = seen or first_look(density, mean, root, key, n)
+    for more in (SECOND_LOOK, n):
         if len(seen.log_p) < more and not _known(seen):
             seen = _extended(density, mean, root, key, more, seen.log_p)
     return seen
 
 
-def first_look(density: Density, mean: Vector, root: Matrix, key: Any) -> Judged:
-    """At as many fresh points as one call answers at once."""
-    few = min(max(density.values_at_once, LEAST_AT_FIRST), MOST_AT_FIRST)
+def first_look(density: Density, mean: Vector, root: Matrix, key: Any, n: int) -> Judged:
+    """At as many fresh points as one call answers at once, `n` at most."""
+    few = min(max(density.values_at_once, FIRST_LOOK), n)
     return _extended(density, mean, root, key, few, np.empty(0))
 
 
