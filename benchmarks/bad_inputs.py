@@ -101,10 +101,10 @@ CASES = {
         "NonFiniteError",
         "in a",
     ),
-    "data in the place of the family": (
-        lambda: mixvi.fit(regression, W, table()),
+    "a family in the place of the data": (
+        lambda: mixvi.fit(regression, W, "eig"),
         "InputError",
-        "data=...",
+        'family="eig"',
     ),
     "a masked array": (
         lambda: mixvi.fit(regression, W, data=table(y=np.ma.masked_equal(np.zeros(5), 0))),
@@ -117,10 +117,10 @@ CASES = {
         "InputError",
         "no folder",
     ),
-    "unknown family": (lambda: mixvi.fit(normal, W, "eigen"), "InputError", '"eig"'),
+    "unknown family": (lambda: mixvi.fit(normal, W, family="eigen"), "InputError", '"eig"'),
     "rank of zero": (lambda: mixvi.LowRank(rank=0), "InputError", "positive integer"),
     "rank above the dimension": (
-        lambda: mixvi.fit(normal, W, mixvi.LowRank(rank=3)),
+        lambda: mixvi.fit(normal, W, family=mixvi.LowRank(rank=3)),
         "InputError",
         "exceeds the 2 dimensions",
     ),
@@ -132,7 +132,7 @@ CASES = {
     ),
     "an odd number of matched draws": (lambda: mixvi.fit(normal, W, draws=201), "InputError", "take 202"),
     "too few draws for a root update": (
-        lambda: mixvi.fit(normal, np.zeros(30), "full", draws=mixvi.IID(20)),
+        lambda: mixvi.fit(normal, np.zeros(30), family="full", draws=mixvi.IID(20)),
         "InputError",
         "no maximum",
     ),

@@ -181,7 +181,7 @@ def best_hyperparameters(name: str):
         for width in (0.5, 1.0, 2.0)
         for alpha in np.geomspace(1e-3, 10, 9)
     ]
-    posts = [mixvi.laplace(logistic, np.zeros(31), one, diagnostics=False) for one in grid]
+    posts = [mixvi.laplace(logistic, np.zeros(31), data=one, diagnostics=False) for one in grid]
     return grid[int(np.nanargmax([post.log_evidence for post in posts]))]
 
 
@@ -192,7 +192,7 @@ def main() -> None:
     print("|---|---|---|" + "---|" * len(titles))
     for name in ("banana", "heart", "thyroid"):
         data = best_hyperparameters(name)
-        post = mixvi.laplace(logistic, np.zeros(31), data, diagnostics=False)
+        post = mixvi.laplace(logistic, np.zeros(31), data=data, diagnostics=False)
         condition = np.linalg.cond(post.cov)
         for family in ("mu", "eig", "lr"):
             row = " | ".join(cells(family, data))

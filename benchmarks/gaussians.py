@@ -25,7 +25,7 @@ def log_density(w, data):
 def error(family, dim: int, condition: float, diagonal: bool, tol: float) -> float:
     """In posterior standard deviations, relative variances, and nats relative to the evidence."""
     mean, precision, root = target(dim, condition, diagonal)
-    post = mixvi.fit(log_density, np.zeros(dim), family, (mean, precision), tol=tol)
+    post = mixvi.fit(log_density, np.zeros(dim), family=family, data=(mean, precision), tol=tol)
     half = np.linalg.solve(root, post.cov)
     log_z = 0.5 * dim * np.log(2 * np.pi) + np.log(np.linalg.norm(root, axis=0)).sum()
     return max(

@@ -45,10 +45,12 @@ def fit(problem: Problem, method: str) -> mixvi.Posterior:
     if method == "laplace":
         return mixvi.laplace(*arguments, problem.data, throw=False)
     if method == "best":
-        found = mixvi.fit(*arguments, "full", problem.data, throw=False)
+        found = mixvi.fit(*arguments, problem.data, family="full", throw=False)
         n = min(2**16, 8 * found.stats.get("draws", 2**13))
-        return mixvi.fit(problem.log_density, found, "full", problem.data, draws=n, throw=False)
-    return mixvi.fit(*arguments, method, problem.data, throw=False)
+        return mixvi.fit(
+            problem.log_density, found, family="full", data=problem.data, draws=n, throw=False
+        )
+    return mixvi.fit(*arguments, problem.data, family=method, throw=False)
 
 
 def fresh_elbo(problem: Problem, post: mixvi.Posterior) -> tuple[float, float, int]:

@@ -25,7 +25,7 @@ def main() -> None:
     for draws in (None, 2**16, 2**18, 2**20):
         began = time.perf_counter()
         post = mixvi.fit(
-            problem.log_density, at, "full", problem.data, draws=draws, throw=False,
+            problem.log_density, at, family="full", data=problem.data, draws=draws, throw=False,
             diagnostics=False, memory=None if draws is None else 2**34,
         )  # fmt: skip
         seconds = time.perf_counter() - began

@@ -89,7 +89,7 @@ def seen(name: str, family: str) -> str:
     with warnings.catch_warnings():
         warnings.simplefilter("ignore", mixvi.NotConvergedWarning)
         try:
-            post = mixvi.fit(function, init, family, data)
+            post = mixvi.fit(function, init, family=family, data=data)
         except mixvi.MixviError as error:
             return f"{type(error).__name__}: {error}"
     return post.verdict

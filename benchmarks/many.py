@@ -40,7 +40,9 @@ def main() -> None:
 
         def loop(settings=settings):
             return [
-                mixvi.fit(logistic, w0, "eig", tuple(leaf[i] for leaf in data), **settings)
+                mixvi.fit(
+                    logistic, w0, family="eig", data=tuple(leaf[i] for leaf in data), **settings
+                )
                 for i in range(looped)
             ]
 
@@ -50,7 +52,9 @@ def main() -> None:
         for strategy in strategies:
 
             def many(settings=settings, strategy=strategy):
-                return mixvi.fit_many(logistic, w0, "eig", data, strategy=strategy, **settings)
+                return mixvi.fit_many(
+                    logistic, w0, family="eig", data=data, strategy=strategy, **settings
+                )
 
             first, _ = timed(many)
             again, found = timed(many)

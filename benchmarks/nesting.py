@@ -33,7 +33,9 @@ def bounds(problems) -> dict[str, np.ndarray]:
 
     def bound(family: str, data) -> float:
         start = np.zeros(21)
-        return mixvi.fit(log_density, start, family, data, throw=False, **options).elbo_fixed
+        return mixvi.fit(
+            log_density, start, family=family, data=data, throw=False, **options
+        ).elbo_fixed
 
     families = ("mu", "eig", "lr", "full")
     return {family: np.array([bound(family, data) for data in problems]) for family in families}

@@ -37,7 +37,13 @@ def bounds(n: int, draws) -> dict[str, np.ndarray]:
     out = {}
     for family in FAMILIES:
         posts = mixvi.fit_many(
-            model.log_density, init, family, data, hyper, draws=draws, diagnostics=False
+            model.log_density,
+            init,
+            family=family,
+            data=data,
+            hyper=hyper,
+            draws=draws,
+            diagnostics=False,
         )
         out[family] = np.array([post.elbo_fixed for post in posts])
         out[family + " converged"] = np.array([post.converged for post in posts])

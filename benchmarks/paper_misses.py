@@ -59,8 +59,8 @@ def held(name: str, n_splits: int, learnt: _reading.Rows) -> None:
     posts = fit_many(
         lambda w, data: made.model.log_density(w, data["hyper"], data["rows"]),
         block.init,
-        "diag",
-        {"rows": made.data, "hyper": block.hyper},
+        family="diag",
+        data={"rows": made.data, "hyper": block.hyper},
         init_batched=True,
         draws=BEST.draws(n_classes, None),
         diagnostics=False,

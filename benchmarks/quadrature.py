@@ -71,10 +71,12 @@ def convergence() -> None:
     print("\n### The bound over S draws, minus the bound by quadrature, nats (N = 100, D = 11)\n")
     print("| family | draws | S = 100 | S = 1,000 | S = 10,000 |\n|---|---|---|---|---|")
     for family in ("mu", "eig", "full"):
-        exact = mixvi.fit(model, np.zeros(11), family, diagnostics=False).elbo_fixed
+        exact = mixvi.fit(model, np.zeros(11), family=family, diagnostics=False).elbo_fixed
         for kind in (mixvi.IID, mixvi.Matched):
             gaps = [
-                mixvi.fit(model, np.zeros(11), family, draws=kind(n), diagnostics=False).elbo_fixed
+                mixvi.fit(
+                    model, np.zeros(11), family=family, draws=kind(n), diagnostics=False
+                ).elbo_fixed
                 - exact
                 for n in (100, 1000, 10_000)
             ]

@@ -58,7 +58,7 @@ def main() -> None:
             for by, function in {"predictors": log_density, "draws": plain}.items():
                 for _ in range(2):
                     began = time.perf_counter()
-                    post = mixvi.fit(function, init, family, data, hyper)
+                    post = mixvi.fit(function, init, family=family, data=data, hyper=hyper)
                     seconds = time.perf_counter() - began
                 value, se = bound(log_density, init, data, post)
                 print(

@@ -52,7 +52,7 @@ def hand_pass(params, mode, root, z, data):
 def measure(name: str, data, draws: int, repeats: int) -> None:
     dim = data[0].shape[1]
     w0 = np.zeros(dim)
-    post = mixvi.fit(logistic, w0, "eig", data, draws=draws, diagnostics=False)
+    post = mixvi.fit(logistic, w0, family="eig", data=data, draws=draws, diagnostics=False)
     z = mixvi.Matched(draws).make(0, dim)
     with jax.enable_x64(True):
         newton, newton_inverse = hand_newton(False), hand_newton(True)
@@ -66,14 +66,16 @@ def measure(name: str, data, draws: int, repeats: int) -> None:
             {
                 "Newton + Hessian": lambda: scoped(newton, w0, data),
                 "Newton + inverse Hessian": lambda: scoped(newton_inverse, w0, data),
-                "laplace": lambda: mixvi.laplace(logistic, w0, data, diagnostics=False),
+                "laplace": lambda: mixvi.laplace(logistic, w0, data=data, diagnostics=False),
                 "one pass": lambda: scoped(hand_pass, params, post.mode, post.root, z, data),
                 "fit eig": lambda: mixvi.fit(
-                    logistic, w0, "eig", data, draws=draws, diagnostics=False
+                    logistic, w0, family="eig", data=data, draws=draws, diagnostics=False
                 ),
-                "laplace, judged": lambda: mixvi.laplace(logistic, w0, data),
-                "fit eig, judged": lambda: mixvi.fit(logistic, w0, "eig", data, draws=draws),
-                "fit eig, all defaults": lambda: mixvi.fit(logistic, w0, "eig", data),
+                "laplace, judged": lambda: mixvi.laplace(logistic, w0, data=data),
+                "fit eig, judged": lambda: mixvi.fit(
+                    logistic, w0, family="eig", data=data, draws=draws
+                ),
+                "fit eig, all defaults": lambda: mixvi.fit(logistic, w0, family="eig", data=data),
             },
             repeats,
         )

@@ -32,11 +32,13 @@ def problem(dim: int):
 def row(dim: int, optimiser: str) -> str:
     data, draws = problem(dim), max(256, 4 * dim)
     options = {"optimiser": optimiser, "draws": draws, "anchor": "mode"}
-    mixvi.fit(log_density, np.zeros(dim), "full", data, diagnostics=False, **options)
+    mixvi.fit(log_density, np.zeros(dim), family="full", data=data, diagnostics=False, **options)
     began = time.process_time()
-    mixvi.fit(log_density, np.zeros(dim), "full", data, diagnostics=False, **options)
+    mixvi.fit(log_density, np.zeros(dim), family="full", data=data, diagnostics=False, **options)
     spent = time.process_time() - began
-    post = mixvi.fit(log_density, np.zeros(dim), "full", data, diagnostics=20_000, **options)
+    post = mixvi.fit(
+        log_density, np.zeros(dim), family="full", data=data, diagnostics=20_000, **options
+    )
     ended = "" if post.converged else " (not converged)"
     return (
         f"| {dim} | {optimiser} | {post.stats['passes']}{ended} | {spent:.2f} | {post.elbo} | "

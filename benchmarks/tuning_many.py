@@ -47,7 +47,13 @@ def main() -> None:
     options = {"hyper_batched": True, "diagnostics": False}
     screened, seconds = timed(
         lambda: mixvi.fit_many(
-            model.log_density, init, "laplace", batch, hyper, hyper_steps=10, **options
+            model.log_density,
+            init,
+            family="laplace",
+            data=batch,
+            hyper=hyper,
+            hyper_steps=10,
+            **options,
         )
     )
     print(f"| ten steps from every start | {seconds[0]:.1f} | {seconds[1]:.1f} |")
@@ -56,7 +62,9 @@ def main() -> None:
     chosen = jax.tree.map(lambda leaf: leaf[best], batch)
     hypers = jax.tree.map(lambda *leaves: np.stack(leaves), *(screened[i].hyper for i in best))
     posts, seconds = timed(
-        lambda: mixvi.fit_many(model.log_density, init, "eig", chosen, hypers, **options)
+        lambda: mixvi.fit_many(
+            model.log_density, init, family="eig", data=chosen, hyper=hypers, **options
+        )
     )
     print(f"| the best of each split, eig | {seconds[0]:.1f} | {seconds[1]:.1f} |")
     print(

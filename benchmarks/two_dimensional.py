@@ -69,7 +69,7 @@ def best_kl(family: str) -> float:
 
 
 def fitted_kl(family: str, draws, key: int) -> float:
-    post = mixvi.fit(log_density, np.zeros(2), family, draws=draws, key=key)
+    post = mixvi.fit(log_density, np.zeros(2), family=family, draws=draws, key=key)
     return kl(post.flat_mean, dense(post.root))
 
 

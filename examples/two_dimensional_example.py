@@ -53,7 +53,7 @@ def main() -> None:
     out.mkdir(parents=True, exist_ok=True)
     posts, kls = {}, {}
     for family in FAMILIES:
-        posts[family] = mixvi.fit(log_density, np.zeros(2), family, draws=1000)
+        posts[family] = mixvi.fit(log_density, np.zeros(2), family=family, draws=1000)
         kls[family] = kl(posts[family].flat_mean, posts[family].root)
         print(f"{PAPER[family]:<8} KL {kls[family]:.4f}   {posts[family].verdict}", flush=True)
     path = out / "figure1.png"

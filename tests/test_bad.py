@@ -65,4 +65,4 @@ def test_every_error_is_ours():
 def test_mean_only_where_the_width_cannot_change():
     function, init, data = known_bad.CASES["support x > 0, untransformed"]
     with pytest.raises(mixvi.NonFiniteError, match="mu"):
-        mixvi.fit(function, init, "mu", data, anchor="mode")
+        mixvi.fit(function, init, family="mu", data=data, anchor="mode")

@@ -346,8 +346,8 @@ BOUND = {
 def test_bounds_of_every_kind_as_in_jax(name):
     kind, plain, traced, start = BOUND[name]
     options = {"constraints": {"w": kind}, "tol": 1e-9, "draws": 512}
-    ours = mixvi.fit(mixvi.from_numpy(plain), start, "full", **options)
-    theirs = mixvi.fit(traced, start, "full", **options)
+    ours = mixvi.fit(mixvi.from_numpy(plain), start, family="full", **options)
+    theirs = mixvi.fit(traced, start, family="full", **options)
     assert ours.names == theirs.names
     np.testing.assert_allclose(ours.mode, theirs.mode, atol=1e-7)
     np.testing.assert_allclose(ours.flat_mean, theirs.flat_mean, atol=1e-6)

@@ -157,8 +157,10 @@ def test_the_same_as_by_hand(name):
         x, log_det = by_hand(u)
         return log_density(x) + log_det
 
-    post = mixvi.fit(log_density, start, "full", constraints={"w": kind}, tol=1e-9, draws=512)
-    hand = mixvi.fit(written_out, free_start, "full", tol=1e-9, draws=512)
+    post = mixvi.fit(
+        log_density, start, family="full", constraints={"w": kind}, tol=1e-9, draws=512
+    )
+    hand = mixvi.fit(written_out, free_start, family="full", tol=1e-9, draws=512)
     np.testing.assert_allclose(post.mode, hand.mode, atol=1e-8)
     assert post.log_evidence_laplace == pytest.approx(hand.log_evidence_laplace, abs=1e-8)
     np.testing.assert_allclose(post.flat_mean, hand.flat_mean, atol=1e-8)
@@ -249,7 +251,7 @@ def test_moments_of_a_share(mean, sd):
 def test_moments_are_those_of_the_draws(name, family):
     kind, log_density, start, *_ = BY_HAND[name]
     options = {"constraints": {"w": kind}, "draws": 512, "diagnostics": False}
-    post = mixvi.fit(log_density, start, family, **options)
+    post = mixvi.fit(log_density, start, family=family, **options)
     draws = post.sample(1, 200_000)
     sd = draws.std(0)
     assert (np.abs(post.mean - draws.mean(0)) / sd).max() < 0.01
@@ -311,7 +313,7 @@ def mixed(w):
 
 @pytest.fixture(scope="module")
 def post():
-    return mixvi.fit(mixed, MIXED_INIT, "full", constraints=MIXED, draws=512, tol=1e-5)
+    return mixvi.fit(mixed, MIXED_INIT, family="full", constraints=MIXED, draws=512, tol=1e-5)
 
 
 def test_save_and_load(post, tmp_path):
@@ -335,7 +337,7 @@ def test_weighted_draws_are_the_users(post):
 
 
 def test_a_warm_start_keeps_its_constraints(post):
-    warm = mixvi.fit(mixed, post, "full", draws=512, tol=1e-5)
+    warm = mixvi.fit(mixed, post, family="full", draws=512, tol=1e-5)
     assert warm.constraints == post.constraints
     assert warm.stats["passes"] <= 2
     np.testing.assert_allclose(warm.flat_mean, post.flat_mean, atol=1e-3)
@@ -357,8 +359,8 @@ def test_many(strategy):
     posts = mixvi.fit_many(
         lambda w, rate: -rate * w["x"],
         {"x": 1.0},
-        "laplace",
-        rates,
+        family="laplace",
+        data=rates,
         constraints={"x": "positive"},
         strategy=strategy,
     )
@@ -387,15 +389,15 @@ def test_hyperparameters_beside_constraints():
     def by_hand(u, log_beta, y):
         return bounded(jnp.exp(u), log_beta, y) + u.sum()
 
-    a = mixvi.laplace(bounded, np.ones(6), y, 0.0, constraints={"w": "positive"})
-    b = mixvi.laplace(by_hand, np.zeros(6), y, 0.0)
+    a = mixvi.laplace(bounded, np.ones(6), data=y, hyper=0.0, constraints={"w": "positive"})
+    b = mixvi.laplace(by_hand, np.zeros(6), data=y, hyper=0.0)
     assert float(a.hyper) == pytest.approx(float(b.hyper), abs=1e-6)
     np.testing.assert_allclose(a.flat_mean, b.flat_mean, atol=1e-6)
 
 
 def test_float32(post):
     options = {"draws": 512, "dtype": "float32", "diagnostics": False}
-    single = mixvi.fit(mixed, MIXED_INIT, "full", constraints=MIXED, **options)
+    single = mixvi.fit(mixed, MIXED_INIT, family="full", constraints=MIXED, **options)
     assert single.mean["s"].dtype == np.float32
     assert single.sample(0, 3)["sigma"].dtype == np.float32
     np.testing.assert_allclose(single.mean["s"], post.mean["s"], atol=0.01)

@@ -37,7 +37,7 @@ def one_dimensional_elbo(mean: float, sd: float) -> float:
 def test_one_dimension_against_the_exact_optimum():
     """E[3w - e^w] + log sd is maximal at mean = log 3 - 1/6 and sd^2 = 1/3 (by hand)."""
     best_mean, best_sd = np.log(3) - 1 / 6, 3**-0.5
-    post = mixvi.fit(one_dimensional, 0.0, "full", draws=4000)
+    post = mixvi.fit(one_dimensional, 0.0, family="full", draws=4000)
     assert float(post.mean) == pytest.approx(best_mean, abs=2e-3)
     assert float(post.std) == pytest.approx(best_sd, abs=2e-3)
     exact = one_dimensional_elbo(float(post.mean), float(post.std))
@@ -47,7 +47,7 @@ def test_one_dimension_against_the_exact_optimum():
 
 def test_mean_only_against_the_exact_optimum():
     """With sd fixed at the Laplace value 1/sqrt 3 the best mean is log 3 - 1/6 as well."""
-    post = mixvi.fit(one_dimensional, 0.0, "mu", draws=4000)
+    post = mixvi.fit(one_dimensional, 0.0, family="mu", draws=4000)
     assert float(post.mean) == pytest.approx(np.log(3) - 1 / 6, abs=2e-3)
     assert float(post.std) == pytest.approx(3**-0.5, abs=1e-9)
 
@@ -56,8 +56,8 @@ def test_mean_only_against_the_exact_optimum():
 def test_optimisers_agree(optimiser):
     data = logistic_data()
     search = {"draws": 200, "optimiser": optimiser, "tol": 1e-5}
-    post = mixvi.fit(logistic, np.zeros(8), "eig", data, **search)
-    reference = mixvi.fit(logistic, np.zeros(8), "eig", data, draws=200, tol=1e-8)
+    post = mixvi.fit(logistic, np.zeros(8), family="eig", data=data, **search)
+    reference = mixvi.fit(logistic, np.zeros(8), family="eig", data=data, draws=200, tol=1e-8)
     assert post.converged
     assert np.abs((post.flat_mean - reference.flat_mean) / reference.flat_std).max() < 1e-4
     np.testing.assert_allclose(post.flat_std, reference.flat_std, rtol=1e-4)
@@ -67,7 +67,7 @@ def test_optimisers_agree(optimiser):
 @pytest.mark.parametrize("family", FAMILIES)
 def test_same_inputs_same_bits(family):
     data = logistic_data()
-    a, b = (mixvi.fit(logistic, np.zeros(8), family, data, key=5) for _ in range(2))
+    a, b = (mixvi.fit(logistic, np.zeros(8), family=family, data=data, key=5) for _ in range(2))
     np.testing.assert_array_equal(a.flat_mean, b.flat_mean)
     np.testing.assert_array_equal(a.root, b.root)
     assert a.elbo == b.elbo
@@ -91,7 +91,10 @@ def test_same_bits_in_another_process():
 
 def test_keys_matter_but_little():
     data = logistic_data()
-    a, b = (mixvi.fit(logistic, np.zeros(8), "eig", data, key=k) for k in (0, jax.random.key(1)))
+    a, b = (
+        mixvi.fit(logistic, np.zeros(8), family="eig", data=data, key=k)
+        for k in (0, jax.random.key(1))
+    )
     assert not np.array_equal(a.flat_mean, b.flat_mean)
     assert np.abs((a.flat_mean - b.flat_mean) / a.flat_std).max() < 0.05
 
@@ -99,38 +102,57 @@ def test_keys_matter_but_little():
 @pytest.mark.parametrize("family", FAMILIES)
 def test_new_data_of_the_same_shape_compile_nothing(family):
     counted = Counted(logistic)
-    mixvi.fit(counted, np.zeros(8), family, logistic_data(seed=0), draws=200, anchor="mode")
+    mixvi.fit(
+        counted, np.zeros(8), family=family, data=logistic_data(seed=0), draws=200, anchor="mode"
+    )
     traced = counted.n
     assert traced > 0
-    mixvi.fit(counted, np.ones(8), family, logistic_data(seed=1), draws=200, anchor="mode", key=9)
+    mixvi.fit(
+        counted,
+        np.ones(8),
+        family=family,
+        data=logistic_data(seed=1),
+        draws=200,
+        anchor="mode",
+        key=9,
+    )
     assert counted.n == traced
-    mixvi.fit(counted, np.ones(8), family, logistic_data(n=150, seed=1), draws=200, anchor="mode")
+    mixvi.fit(
+        counted,
+        np.ones(8),
+        family=family,
+        data=logistic_data(n=150, seed=1),
+        draws=200,
+        anchor="mode",
+    )
     assert counted.n > traced
 
 
 def test_the_flag_of_jax_is_left_alone():
     assert not jax.config.jax_enable_x64
-    post = mixvi.fit(logistic, jnp.zeros(8), "eig", tuple(map(jnp.asarray, logistic_data())))
+    post = mixvi.fit(
+        logistic, jnp.zeros(8), family="eig", data=tuple(map(jnp.asarray, logistic_data()))
+    )
     assert not jax.config.jax_enable_x64
     assert jnp.ones(2).dtype == jnp.float32
     assert post.flat_mean.dtype == np.float64
-    reference = mixvi.fit(logistic, np.zeros(8), "eig", logistic_data())
+    reference = mixvi.fit(logistic, np.zeros(8), family="eig", data=logistic_data())
     assert np.abs((post.flat_mean - reference.flat_mean) / reference.flat_std).max() < 1e-4
 
 
 def test_the_flag_may_also_be_on():
     with jax.enable_x64(True):
-        a = mixvi.fit(logistic, jnp.zeros(8), "eig", logistic_data())
+        a = mixvi.fit(logistic, jnp.zeros(8), family="eig", data=logistic_data())
         assert jnp.ones(2).dtype == jnp.float64
-    b = mixvi.fit(logistic, np.zeros(8), "eig", logistic_data())
+    b = mixvi.fit(logistic, np.zeros(8), family="eig", data=logistic_data())
     np.testing.assert_array_equal(a.flat_mean, b.flat_mean)
 
 
 @pytest.mark.parametrize("family", ["laplace", "eig"])
 def test_float32_on_request(family):
     data = logistic_data()
-    post = mixvi.fit(logistic, np.zeros(8), family, data, dtype="float32")
-    reference = mixvi.fit(logistic, np.zeros(8), family, data)
+    post = mixvi.fit(logistic, np.zeros(8), family=family, data=data, dtype="float32")
+    reference = mixvi.fit(logistic, np.zeros(8), family=family, data=data)
     assert post.flat_mean.dtype == np.float32
     assert post.converged
     assert np.abs((post.flat_mean - reference.flat_mean) / reference.flat_std).max() < 0.02
@@ -141,10 +163,10 @@ def test_draws_grow_until_the_gap_closes():
     """A Cauchy posterior in 21 dimensions, far from Gaussian: 80 draws of a full root (252 free
     numbers) are too few and more are taken; draws that the user chose are left alone."""
     data = cauchy_data(2)
-    chosen = mixvi.fit(cauchy, np.zeros(21), "full", data, draws=80)
+    chosen = mixvi.fit(cauchy, np.zeros(21), family="full", data=data, draws=80)
     assert chosen.stats["draws"] == 80
     assert chosen.gap > 0.5
-    grown = mixvi.fit(cauchy, np.zeros(21), "full", data)
+    grown = mixvi.fit(cauchy, np.zeros(21), family="full", data=data)
     assert grown.stats["draws"] > 256
     assert grown.gap < 0.3 * chosen.gap
     assert grown.elbo.value > chosen.elbo.value
@@ -152,12 +174,12 @@ def test_draws_grow_until_the_gap_closes():
 
 def test_warm_start_needs_fewer_passes():
     data = logistic_data()
-    cold = mixvi.fit(logistic, np.zeros(8), "eig", data, draws=200)
-    warm = mixvi.fit(logistic, cold, "eig", data, draws=200)
+    cold = mixvi.fit(logistic, np.zeros(8), family="eig", data=data, draws=200)
+    warm = mixvi.fit(logistic, cold, family="eig", data=data, draws=200)
     assert warm.stats["passes"] <= 2
     np.testing.assert_allclose(warm.flat_mean, cold.flat_mean, atol=1e-4)
     for family in ("mu", "lr", "full", "diag"):
-        assert mixvi.fit(logistic, cold, family, data).converged
+        assert mixvi.fit(logistic, cold, family=family, data=data).converged
 
 
 def test_callables_that_hold_arrays():
@@ -208,22 +230,22 @@ def test_a_warm_start_from_other_data_is_no_worse_than_a_cold_one():
 
 def test_unsigned_data_do_not_wrap():
     post = mixvi.laplace(
-        lambda w, d: -0.5 * (w - (d[0] - d[1])) ** 2, 0.0, np.array([100, 200], dtype=np.uint8)
+        lambda w, d: -0.5 * (w - (d[0] - d[1])) ** 2, 0.0, data=np.array([100, 200], dtype=np.uint8)
     )
     assert float(post.mean) == pytest.approx(-100)
 
 
 def test_memory_budget_changes_nothing():
     data = logistic_data()
-    a = mixvi.fit(logistic, np.zeros(8), "eig", data, memory="1MiB")
-    b = mixvi.fit(logistic, np.zeros(8), "eig", data, memory=2**30)
+    a = mixvi.fit(logistic, np.zeros(8), family="eig", data=data, memory="1MiB")
+    b = mixvi.fit(logistic, np.zeros(8), family="eig", data=data, memory=2**30)
     np.testing.assert_allclose(a.flat_mean, b.flat_mean, atol=1e-5)
 
 
 def test_running_out_of_steps_is_said():
     data = logistic_data()
     with pytest.warns(mixvi.NotConvergedWarning, match="max_steps"):
-        post = mixvi.fit(logistic, np.zeros(8), "eig", data, max_steps=2)
+        post = mixvi.fit(logistic, np.zeros(8), family="eig", data=data, max_steps=2)
     assert not post.converged
     assert post.verdict.startswith("Do not trust")
     assert np.isfinite(post.flat_mean).all()
@@ -231,7 +253,7 @@ def test_running_out_of_steps_is_said():
 
 def test_fresh_elbo_of_a_gaussian_target_is_its_evidence():
     target = GaussianTarget.make(3, 10.0)
-    post = mixvi.fit(target.log_density, np.zeros(3), "eig", target.data)
+    post = mixvi.fit(target.log_density, np.zeros(3), family="eig", data=target.data)
     assert post.elbo.value == pytest.approx(target.log_z, abs=1e-8)
     assert post.log_evidence == post.elbo.value
 

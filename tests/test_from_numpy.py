@@ -59,13 +59,15 @@ def points(n=7, dim=DIM):
 
 @pytest.mark.parametrize("family", ["laplace", "mu", "eig", "full"])
 def test_the_same_as_in_jax(family, data):
-    reference = mixvi.fit(logistic, np.zeros(DIM), family, data)
-    plain = mixvi.fit(mixvi.from_numpy(fun_and_grad), np.zeros(DIM), family, data)
+    reference = mixvi.fit(logistic, np.zeros(DIM), family=family, data=data)
+    plain = mixvi.fit(mixvi.from_numpy(fun_and_grad), np.zeros(DIM), family=family, data=data)
     np.testing.assert_allclose(plain.flat_mean, reference.flat_mean, atol=1e-7)
     np.testing.assert_allclose(plain.cov, reference.cov, atol=1e-7)
     assert plain.elbo.value == pytest.approx(reference.elbo.value, abs=1e-7)
     assert plain.verdict == reference.verdict
-    exact = mixvi.fit(mixvi.from_numpy(fun_and_grad, hessian), np.zeros(DIM), family, data)
+    exact = mixvi.fit(
+        mixvi.from_numpy(fun_and_grad, hessian), np.zeros(DIM), family=family, data=data
+    )
     np.testing.assert_allclose(exact.flat_mean, reference.flat_mean, atol=1e-10)
     np.testing.assert_allclose(exact.cov, reference.cov, atol=1e-10)
 
@@ -135,7 +137,9 @@ def test_many_at_once_are_as_one_by_one(family, data):
         strict=True,
     ):
         np.testing.assert_allclose(ours, theirs, rtol=1e-12, atol=1e-12)
-    a, b = (mixvi.fit(function, np.zeros(DIM), family, data) for function in (one, many))
+    a, b = (
+        mixvi.fit(function, np.zeros(DIM), family=family, data=data) for function in (one, many)
+    )
     np.testing.assert_allclose(a.flat_mean, b.flat_mean, atol=1e-9)
     np.testing.assert_allclose(a.cov, b.cov, atol=1e-9)
 
@@ -209,8 +213,8 @@ def test_many(strategy):
 
 def test_float32(data):
     function = mixvi.from_numpy(fun_and_grad)
-    post = mixvi.fit(function, np.zeros(DIM), "eig", data, dtype="float32")
-    reference = mixvi.fit(logistic, np.zeros(DIM), "eig", data)
+    post = mixvi.fit(function, np.zeros(DIM), family="eig", data=data, dtype="float32")
+    reference = mixvi.fit(logistic, np.zeros(DIM), family="eig", data=data)
     assert post.flat_mean.dtype == np.float32
     np.testing.assert_allclose(post.flat_mean, reference.flat_mean, atol=1e-3)
 
@@ -226,7 +230,7 @@ def test_integers_and_the_flag_of_jax():
         assert data["x"].item() == 1 + 2**-50
         return -0.5 * w @ w, -w
 
-    mixvi.laplace(mixvi.from_numpy(counted), np.ones(1), {"n": np.array(big), "x": 1 + 2**-50})
+    mixvi.laplace(mixvi.from_numpy(counted), np.ones(1), data={"n": np.array(big), "x": 1 + 2**-50})
     assert not jax.config.jax_enable_x64
 
 
@@ -276,7 +280,9 @@ def test_nothing_is_compiled(bound, data, monkeypatch):
     jax.clear_caches()
     options = {"constraints": {"w": mixvi.Interval(-50, 50)}} if bound else {}
     with nothing_traced_or_compiled():
-        post = mixvi.fit(mixvi.from_numpy(fun_and_grad), np.zeros(DIM), "eig", data, **options)
+        post = mixvi.fit(
+            mixvi.from_numpy(fun_and_grad), np.zeros(DIM), family="eig", data=data, **options
+        )
         post.mean, post.std, post.sample(0, 10), post.log_prob(post.mean), post.summary()
 
 

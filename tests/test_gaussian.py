@@ -27,7 +27,7 @@ def errors(post: mixvi.Posterior, target: GaussianTarget) -> tuple[float, float,
 )
 def test_correlated(family, dim, condition):
     target = GaussianTarget.make(dim, condition)
-    post = mixvi.fit(target.log_density, np.zeros(dim), family, target.data)
+    post = mixvi.fit(target.log_density, np.zeros(dim), family=family, data=target.data)
     assert post.converged
     assert max(errors(post, target)) < 1e-6
     assert post.verdict.startswith("Trust")
@@ -37,7 +37,7 @@ def test_correlated(family, dim, condition):
 @pytest.mark.parametrize(("dim", "condition"), CASES)
 def test_diagonal(family, dim, condition):
     target = GaussianTarget.make(dim, condition, diagonal=True)
-    post = mixvi.fit(target.log_density, np.zeros(dim), family, target.data, tol=1e-7)
+    post = mixvi.fit(target.log_density, np.zeros(dim), family=family, data=target.data, tol=1e-7)
     assert post.converged
     assert max(errors(post, target)) < 1e-6
     assert post.root.ndim == 1
@@ -45,7 +45,7 @@ def test_diagonal(family, dim, condition):
 
 def test_elbo_on_fresh_draws_has_no_noise():
     target = GaussianTarget.make(20, 1e4)
-    post = mixvi.fit(target.log_density, np.zeros(20), "eig", target.data)
+    post = mixvi.fit(target.log_density, np.zeros(20), family="eig", data=target.data)
     assert post.elbo.se < 1e-9
     assert post.khat == 0.0
     assert abs(post.gap) < 1e-8
@@ -60,7 +60,7 @@ def test_badly_scaled_units(scale):
     def log_density(w, data):
         return target.log_density(w / units, data)
 
-    post = mixvi.fit(log_density, np.zeros(6), "eig", target.data)
+    post = mixvi.fit(log_density, np.zeros(6), family="eig", data=target.data)
     np.testing.assert_allclose(post.flat_mean / units, target.mean, atol=1e-6 * 10)
     np.testing.assert_allclose(
         post.cov / np.outer(units, units), target.cov, atol=1e-6 * np.diag(target.cov).max()
@@ -74,7 +74,7 @@ def test_mean_field_on_a_correlated_gaussian_has_the_known_optimum(start):
     however strong the correlations, the mean moves in whitened coordinates."""
     target = GaussianTarget.make(20, 1e6)
     family = mixvi.MeanField(start)
-    post = mixvi.fit(target.log_density, np.zeros(20), family, target.data, tol=1e-7)
+    post = mixvi.fit(target.log_density, np.zeros(20), family=family, data=target.data, tol=1e-7)
     sd = np.sqrt(np.diag(target.cov))
     np.testing.assert_allclose((post.flat_mean - target.mean) / sd, 0, atol=1e-5)
     np.testing.assert_allclose(post.flat_std**2, 1 / np.diag(target.precision), rtol=1e-5)
@@ -97,5 +97,5 @@ def test_conjugate_regression_with_known_evidence():
     expected = -0.5 * log_det - 0.5 * y @ np.linalg.solve(cov_y, y)
     assert sign == 1
     for family in ("laplace", "eig", "full"):
-        post = mixvi.fit(log_density, np.zeros(4), family, (x, y))
+        post = mixvi.fit(log_density, np.zeros(4), family=family, data=(x, y))
         assert post.log_evidence == pytest.approx(expected, abs=1e-8)

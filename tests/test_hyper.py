@@ -96,7 +96,7 @@ Y = np.array([2.0, -1.5, 3.0, 0.5, -2.2])
 
 @pytest.mark.parametrize("family", ["laplace", "eig", "lr"])
 def test_conjugate_model_has_the_evidence_and_hyperparameter_in_closed_form(family):
-    post = mixvi.fit(shrinkage, np.zeros(5), family, Y, 1.0)
+    post = mixvi.fit(shrinkage, np.zeros(5), family=family, data=Y, hyper=1.0)
     variance = (Y**2).mean() - 1
     assert post.hyper.shape == ()
     assert float(post.hyper) == pytest.approx(-math.log(variance), abs=1e-4)
@@ -135,7 +135,7 @@ def test_joint_optimum_of_a_family_against_brute_force():
         lambda log_alpha: jnp.exp(log_alpha),
         lambda log_alpha: hyper_prior(log_alpha),
     )
-    post = mixvi.fit(model, np.zeros(1), "eig", hyper=0.0, tol=1e-7)
+    post = mixvi.fit(model, np.zeros(1), family="eig", hyper=0.0, tol=1e-7)
     found = [post.mean[0], math.log(post.std[0]), float(post.hyper)]
     np.testing.assert_allclose(found, best.x, atol=1e-5)
     assert post.log_evidence == pytest.approx(-best.fun, abs=1e-9)
@@ -145,7 +145,7 @@ def test_richer_families_end_higher_with_hyperparameters_too():
     log_density, init, data, hyper = MODELS["cauchy"]
     bounds = {
         family: mixvi.fit(
-            log_density, init, family, data, hyper, draws=256, diagnostics=False
+            log_density, init, family=family, data=data, hyper=hyper, draws=256, diagnostics=False
         ).elbo_fixed
         for family in ("mu", "eig", "lr", "full")
     }
@@ -154,12 +154,14 @@ def test_richer_families_end_higher_with_hyperparameters_too():
 
 
 def test_a_hyperparameter_that_the_data_do_not_bound_is_named():
-    post = mixvi.laplace(shrinkage, np.zeros(5), 0.1 * Y, 0.0)  # less variance than the noise
+    post = mixvi.laplace(
+        shrinkage, np.zeros(5), data=0.1 * Y, hyper=0.0
+    )  # less variance than the noise
     assert post.hyper_report.ran_off == ("theta",)
     assert "Ran off: theta" in post.status
     assert "theta ran off" in post.verdict
     bounded = mixvi.laplace(
-        lambda w, h, y: shrinkage(w, h, y) - 0.5 * h**2, np.zeros(5), 0.1 * Y, 0.0
+        lambda w, h, y: shrinkage(w, h, y) - 0.5 * h**2, np.zeros(5), data=0.1 * Y, hyper=0.0
     )
     assert bounded.hyper_report.ran_off == ()
     assert bounded.converged
@@ -177,22 +179,22 @@ def test_evidence_does_not_run_into_a_singular_hessian(seed):
     """For Cauchy noise Laplace's evidence is unbounded; the Gaussian found must still make sense:
     its bound lies within a few nats of its evidence, not thousands below."""
     start = {"log_alpha": 0.0, "log_gamma": -1.0}
-    post = mixvi.laplace(robust, np.zeros(21), cauchy_data(seed), start)
+    post = mixvi.laplace(robust, np.zeros(21), data=cauchy_data(seed), hyper=start)
     assert post.log_evidence - post.elbo.value < 10
     if not post.converged:
         assert post.hyper_report.at_edge
         assert "nearly singular" in post.status
-    adapted = mixvi.fit(robust, np.zeros(21), "eig", cauchy_data(seed), start)
+    adapted = mixvi.fit(robust, np.zeros(21), family="eig", data=cauchy_data(seed), hyper=start)
     assert adapted.converged
     assert adapted.elbo.value > post.elbo.value
 
 
 def test_fixed_hyperparameters_and_warm_starts():
     log_density, init, data, hyper = MODELS["logistic"]
-    still = mixvi.laplace(log_density, init, data, hyper, hyper_steps=0)
+    still = mixvi.laplace(log_density, init, data=data, hyper=hyper, hyper_steps=0)
     assert still.hyper == hyper
-    post = mixvi.fit(log_density, init, "eig", data, hyper)
-    again = mixvi.fit(log_density, post, "eig", data)
+    post = mixvi.fit(log_density, init, family="eig", data=data, hyper=hyper)
+    again = mixvi.fit(log_density, post, family="eig", data=data)
     assert again.elbo_fixed == pytest.approx(post.elbo_fixed, abs=1e-6)
     assert again.stats["passes"] <= post.stats["passes"]
 
@@ -203,7 +205,13 @@ def test_many_problems_learn_their_own():
     starts = np.array([0.0, -1.0, 1.0])
     for strategy in ("map", "vmap"):
         posts = mixvi.fit_many(
-            shrinkage, np.zeros(5), "eig", data, starts, hyper_batched=True, strategy=strategy
+            shrinkage,
+            np.zeros(5),
+            family="eig",
+            data=data,
+            hyper=starts,
+            hyper_batched=True,
+            strategy=strategy,
         )
         found = [float(post.hyper) for post in posts]
         np.testing.assert_allclose(found, -np.log(scales**2 * (Y**2).mean() - 1), atol=1e-4)
@@ -211,7 +219,7 @@ def test_many_problems_learn_their_own():
 
 def test_saved_and_loaded(tmp_path):
     log_density, init, data, hyper = MODELS["logistic"]
-    post = mixvi.fit(log_density, init, "mu", data, hyper)
+    post = mixvi.fit(log_density, init, family="mu", data=data, hyper=hyper)
     back = mixvi.load(post.save(tmp_path / "post"))
     assert back.hyper == post.hyper
     assert back.hyper_report == post.hyper_report
@@ -222,12 +230,12 @@ def test_failures_keep_their_hyperparameters():
     def no_mode(w, h, y):
         return w.sum() + 0.0 * h * y.sum()
 
-    post = mixvi.laplace(no_mode, np.zeros(2), Y, 0.5, throw=False)
+    post = mixvi.laplace(no_mode, np.zeros(2), data=Y, hyper=0.5, throw=False)
     assert not post.converged
     assert float(post.hyper) == 0.5
     batch = {"hyper": np.array([0.0, np.nan]), "hyper_batched": True}
     with pytest.raises(mixvi.NonFiniteError, match="problem 1"):
-        mixvi.fit_many(shrinkage, np.zeros(5), "laplace", np.stack([Y, Y]), **batch)
+        mixvi.fit_many(shrinkage, np.zeros(5), family="laplace", data=np.stack([Y, Y]), **batch)
 
 
 @pytest.mark.parametrize(
@@ -240,4 +248,4 @@ def test_failures_keep_their_hyperparameters():
 )
 def test_bad_hyperparameters(hyper, error, says):
     with pytest.raises(error, match=says):
-        mixvi.laplace(shrinkage, np.zeros(5), Y, hyper)
+        mixvi.laplace(shrinkage, np.zeros(5), data=Y, hyper=hyper)

@@ -467,7 +467,7 @@ def test_what_jax_cannot_differentiate_is_said():
 
 def test_small_unsigned_data_do_not_wrap_around():
     data = jnp.array([[1], [3]], jnp.uint8)
-    post = mixvi.laplace(lambda w, d: -0.5 * ((d[0] - d[1] - w) ** 2).sum(), 0.0, data)
+    post = mixvi.laplace(lambda w, d: -0.5 * ((d[0] - d[1] - w) ** 2).sum(), 0.0, data=data)
     assert float(post.mean) == pytest.approx(-2)
 
 

@@ -19,9 +19,13 @@ def batch(n: int = 5):
 @pytest.mark.parametrize("family", ["laplace", "eig", "diag"])
 def test_equal_to_one_at_a_time(strategy, family):
     data = batch()
-    posts = mixvi.fit_many(logistic, np.zeros(8), family, data, strategy=strategy, tol=1e-7)
+    posts = mixvi.fit_many(
+        logistic, np.zeros(8), family=family, data=data, strategy=strategy, tol=1e-7
+    )
     for i, post in enumerate(posts):
-        one = mixvi.fit(logistic, np.zeros(8), family, (data[0][i], data[1][i]), tol=1e-7)
+        one = mixvi.fit(
+            logistic, np.zeros(8), family=family, data=(data[0][i], data[1][i]), tol=1e-7
+        )
         assert np.abs((post.flat_mean - one.flat_mean) / one.flat_std).max() < 1e-6
         np.testing.assert_allclose(post.cov, one.cov, rtol=1e-5, atol=1e-8)
         assert post.verdict.split(":")[0] == one.verdict.split(":")[0]
@@ -32,13 +36,15 @@ def test_equal_to_one_at_a_time(strategy, family):
 def test_one_bad_problem_reports_itself(strategy):
     x, sign = batch()
     x[2, 7, 1] = np.nan
-    posts = mixvi.fit_many(logistic, np.zeros(8), "eig", (x, sign), strategy=strategy)
+    posts = mixvi.fit_many(logistic, np.zeros(8), family="eig", data=(x, sign), strategy=strategy)
     assert posts.converged.tolist() == [True, True, False, True, True]
     assert "data[0] has 1 non-finite number, the first at [7, 1]" in posts.status[2]
     assert posts[2].verdict.startswith("No Gaussian")
     assert np.isnan(posts.mean[2]).all()
     assert np.isfinite(np.delete(posts.mean, 2, axis=0)).all()
-    good = mixvi.fit_many(logistic, np.zeros(8), "eig", (x[:2], sign[:2]), strategy=strategy)
+    good = mixvi.fit_many(
+        logistic, np.zeros(8), family="eig", data=(x[:2], sign[:2]), strategy=strategy
+    )
     np.testing.assert_allclose(posts.mean[:2], good.mean, atol=1e-9)
     assert "[2] No Gaussian" in posts.summary()
 
@@ -53,7 +59,7 @@ def test_hard_problems_among_easy_ones(strategy):
         return first - 0.5 * w[1] ** 2
 
     kinds = np.eye(3)
-    posts = mixvi.fit_many(log_density, np.zeros(2), "eig", kinds, strategy=strategy)
+    posts = mixvi.fit_many(log_density, np.zeros(2), family="eig", data=kinds, strategy=strategy)
     assert posts.verdict[0].startswith("Trust")
     assert abs(posts.mean[1][0]) == pytest.approx(2, abs=0.2)
     assert "other mode" in posts.verdict[1]
@@ -65,16 +71,18 @@ def test_growing_draws(strategy):
     """Draws are doubled for the problems that want it, with the same result as alone."""
     problems = [cauchy_data(seed) for seed in (0, 1)]
     data = tuple(np.stack([np.asarray(p[k]) for p in problems]) for k in range(4))
-    posts = mixvi.fit_many(cauchy, np.zeros(21), "mu", data, strategy=strategy)
+    posts = mixvi.fit_many(cauchy, np.zeros(21), family="mu", data=data, strategy=strategy)
     for i, post in enumerate(posts):
-        one = mixvi.fit(cauchy, np.zeros(21), "mu", problems[i])
+        one = mixvi.fit(cauchy, np.zeros(21), family="mu", data=problems[i])
         assert post.stats["draws"] == one.stats["draws"]
         assert post.elbo.value == pytest.approx(one.elbo.value, abs=1e-4)
 
 
 def test_stacked_numbers_and_indexing():
     data = batch()
-    posts = mixvi.fit_many(lambda w, d: logistic(w["beta"], d), {"beta": np.zeros(8)}, "eig", data)
+    posts = mixvi.fit_many(
+        lambda w, d: logistic(w["beta"], d), {"beta": np.zeros(8)}, family="eig", data=data
+    )
     assert len(posts) == 5
     assert posts.mean["beta"].shape == (5, 8)
     assert posts.std["beta"].shape == (5, 8)
@@ -95,7 +103,9 @@ def test_a_start_for_each():
     targets = [GaussianTarget.make(2, 5.0, seed=seed) for seed in range(3)]
     data = jax.tree.map(lambda *leaves: np.stack(leaves), *(t.data for t in targets))
     starts = np.arange(6.0).reshape(3, 2)
-    posts = mixvi.fit_many(GaussianTarget.log_density, starts, "eig", data, init_batched=True)
+    posts = mixvi.fit_many(
+        GaussianTarget.log_density, starts, family="eig", data=data, init_batched=True
+    )
     np.testing.assert_allclose(posts.mean, np.stack([t.mean for t in targets]), atol=1e-6)
 
 
@@ -109,9 +119,11 @@ def test_blocks_of_any_number_of_problems():
 def test_new_data_compile_nothing():
     counted = Counted(logistic)
     x, sign = batch()
-    mixvi.fit_many(counted, np.zeros(8), "eig", (x, sign), draws=200, strategy="map")
+    mixvi.fit_many(counted, np.zeros(8), family="eig", data=(x, sign), draws=200, strategy="map")
     traced = counted.n
-    mixvi.fit_many(counted, np.zeros(8), "eig", (x[::-1], sign[::-1]), draws=200, strategy="map")
+    mixvi.fit_many(
+        counted, np.zeros(8), family="eig", data=(x[::-1], sign[::-1]), draws=200, strategy="map"
+    )
     assert counted.n == traced
 
 

@@ -142,7 +142,13 @@ def test_padded_columns_change_nothing(family):
         model = models.Model(basis, models.Bernoulli())
         shared = basis.fit_shared(x, 0)
         data = model.data(basis.rows(x, shared), shared, y)
-        post = mixvi.fit(model.log_density, model.init(shared), family, data, model.hyper(shared))
+        post = mixvi.fit(
+            model.log_density,
+            model.init(shared),
+            family=family,
+            data=data,
+            hyper=model.hyper(shared),
+        )
         found.append(post)
     plain, padded = found
     assert padded.dim == plain.dim + 3
@@ -160,12 +166,12 @@ def test_rows_without_weight_change_nothing():
     shared = basis.fit_shared(x, 0)
     init, hyper = model.init(shared), model.hyper(shared)
     plain = mixvi.laplace(
-        model.log_density, init, model.data(basis.rows(x, shared), shared, y), hyper
+        model.log_density, init, data=model.data(basis.rows(x, shared), shared, y), hyper=hyper
     )
     more = np.concatenate([x, 5 * x[:3]])
     weight = np.r_[np.ones(len(x)), np.zeros(3)]
     data = model.data(basis.rows(more, shared), shared, np.r_[y, np.ones(3)], weight)
-    post = mixvi.laplace(model.log_density, init, data, hyper)
+    post = mixvi.laplace(model.log_density, init, data=data, hyper=hyper)
     assert post.log_evidence == pytest.approx(plain.log_evidence, abs=1e-7)
 
 
@@ -174,7 +180,9 @@ def fitted(likelihood, y, x, family="eig"):
     model = models.Model(basis, likelihood)
     shared = basis.fit_shared(x, 0)
     data = model.data(basis.rows(x, shared), shared, y)
-    post = mixvi.fit(model.log_density, model.init(shared), family, data, model.hyper(shared))
+    post = mixvi.fit(
+        model.log_density, model.init(shared), family=family, data=data, hyper=model.hyper(shared)
+    )
     return models.Predictive.of(model, shared, post), basis.rows(x, shared), post
 
 

@@ -28,7 +28,7 @@ def nested(w):
 
 @pytest.fixture(scope="module")
 def post():
-    return mixvi.fit(nested, INIT, "full")
+    return mixvi.fit(nested, INIT, family="full")
 
 
 def test_shapes_and_names(post):
@@ -65,7 +65,7 @@ def test_names_of_other_pytrees():
 @pytest.mark.parametrize("family", ["laplace", "full", "diag"])
 def test_log_prob_and_sample_are_of_the_same_gaussian(family):
     target = GaussianTarget.make(4, 30.0, diagonal=family == "diag")
-    post = mixvi.fit(target.log_density, np.zeros(4), family, target.data)
+    post = mixvi.fit(target.log_density, np.zeros(4), family=family, data=target.data)
     known = stats.multivariate_normal(target.mean, target.cov)
     draws = post.sample(0, 5000)
     assert draws.shape == (5000, 4)
@@ -117,7 +117,7 @@ def test_save_and_load(post, tmp_path):
     )
     assert mixvi.load(tmp_path / "post").names == post.names
     # A loaded posterior is a start like any other.
-    warm = mixvi.fit(nested, again, "full")
+    warm = mixvi.fit(nested, again, family="full")
     np.testing.assert_allclose(warm.flat_mean, post.flat_mean, atol=1e-6)
 
 

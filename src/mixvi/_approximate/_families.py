@@ -286,10 +286,7 @@ def named(family: "str | Family") -> Family | None:
     if isinstance(family, type) and issubclass(family, Family):
         return family()
     if not isinstance(family, str):
-        raise InputError(
-            f"family must be a name or an instance, not {type(family).__name__}; data go by name: "
-            "data=..."
-        )
+        raise InputError(f"family must be a name or an instance, not {type(family).__name__}.")
     if family == "laplace":
         return None
     if family not in NAMES:

@@ -8,7 +8,6 @@ import numpy as np
 from .._diagnostics import Elsewhere
 from .._draws import Matched
 from .._errors import Code
-from .._fit._options import Options
 from .._posterior import Judged
 from .._target import Target
 from . import _engine, _judge
@@ -16,6 +15,7 @@ from ._flow import Core
 from ._judge import Mode
 from ._laplace import LaplaceNumbers
 from ._look import Inspection
+from ._options import FirstOptions
 from ._outcome import Case, Fitted, Rule
 
 
@@ -37,17 +37,17 @@ def is_poor(case: Case, elbo: float) -> bool:
     return not short < max(1.0, 0.1 * case.dim) or case.numbers.n_repaired > 0
 
 
-async def judge_one(target: Target, mean: Any, root: Any, options: Options) -> Judged:
+async def judge_one(target: Target, mean: Any, root: Any, options: FirstOptions) -> Judged:
     return _judge.judged(*await _seen_afresh(target, mean, root, options))
 
 
-async def fresh_elbo(target: Target, mean: Any, root: Any, options: Options) -> float:
+async def fresh_elbo(target: Target, mean: Any, root: Any, options: FirstOptions) -> float:
     """What `judge_one` says of the bound, without the rest."""
     return _judge.mean_ratio(*await _seen_afresh(target, mean, root, options))
 
 
 async def _seen_afresh(
-    target: Target, mean: Any, root: Any, options: Options
+    target: Target, mean: Any, root: Any, options: FirstOptions
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
     z = _judge.fresh_draws(options, target.structure.size)
     log_p = await _engine.LOG_DENSITIES(target, mean, root, z=z, memory=options.memory)
@@ -68,7 +68,7 @@ async def diagnosed(case: Case, fitted: Fitted) -> tuple[Fitted, Elsewhere]:
 
 
 async def _look_wider(
-    target: Target, mean: Any, root: Any, seen: Judged, options: Options
+    target: Target, mean: Any, root: Any, seen: Judged, options: FirstOptions
 ) -> Judged:
     z = _judge.wider_draws(options, target.structure.size)
     log_p = await _engine.LOG_DENSITIES(target, mean, root, z=z, memory=options.memory)

@@ -15,11 +15,11 @@ from scipy import stats
 
 from .._diagnostics import UNKNOWN, Elsewhere, OtherMode, diagnose, moments, psis, wider_by
 from .._draws import FRESH, IID, PROBES, WIDER, Draws, Quadrature, generator_of, key_words
-from .._fit._options import Options
 from .._posterior import Judged, normal_logpdf
 from ._families import EigenScale, Family, FullRank, MeanOnly
 from ._laplace import LaplaceNumbers
 from ._look import Inspection
+from ._options import FirstOptions
 
 # Draws are doubled while the bound on fresh draws is lower by more than this (in nats) and by
 # more than its noise.
@@ -103,7 +103,7 @@ def enough_draws(draws: D, loss: float, tol: float, most: int, rate: float = 1.0
 # --- fresh draws ------------------------------------------------------------------------------
 
 
-def fresh_draws(options: Options, dim: int) -> Float[np.ndarray, "n dim"]:
+def fresh_draws(options: FirstOptions, dim: int) -> Float[np.ndarray, "n dim"]:
     return IID(options.n_fresh).make(options.key, dim, FRESH, options.dtype)
 
 
@@ -131,7 +131,7 @@ def _log_q(z: Float[np.ndarray, "n dim"], root: Matrix | Vector) -> Float[np.nda
     return normal_logpdf(z, float(log_det))
 
 
-def wider_draws(options: Options, dim: int) -> Float[np.ndarray, "n dim"]:
+def wider_draws(options: FirstOptions, dim: int) -> Float[np.ndarray, "n dim"]:
     """From a wider Gaussian, for posteriors that are not quite Gaussian."""
     return _wider(key_words(options.key), options.n_fresh, dim, options.dtype)
 
@@ -175,7 +175,7 @@ def back_to_draws(error: float) -> str:
 STRETCHES = np.geomspace(2, 50, 25)
 
 
-def probes(options: Options, dim: int) -> Float[np.ndarray, "probes dim"] | None:
+def probes(options: FirstOptions, dim: int) -> Float[np.ndarray, "probes dim"] | None:
     """Standard normal draws stretched 2 to 50 times; None in many dimensions, where random probes
     would find nothing."""
     if dim > MOST_PROBED:

@@ -5,29 +5,33 @@ import math
 import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from typing import Any, Unpack
 
 import jax
 import jax.tree_util as jtu
 import numpy as np
 from jaxtyping import PyTree
 
-from .._approximate._families import Family
 from .._constraints import constrained
 from .._density._make import density_of
 from .._density._numpy import HYPER_REFUSED, NumpyFunction
 from .._density._protocol import Density
-from .._draws import Draws, Quadrature
 from .._errors import InputError, NonFiniteError
 from .._fit._case import Problem
-from .._fit._options import Options, checked, one_of
+from .._fit._options import (
+    FitOptions,
+    checked,
+    one_of,
+    refuse_family_as_data,
+    with_options,
+)
 from .._fit._restarts import solve as solve_one
 from .._posterior import Posterior
 from .._posteriors import Posteriors
 from .._progress import Progress
 from .._target import Target, cast_leaves, flatten, precision_scope, prepare
-from . import of_first_engine
 from ._flow import forget_if_many, together
+from ._options import FirstOptions, of_first_engine
 from ._outcome import Outcome, Rule
 from ._restarts import flow, solve
 
@@ -35,30 +39,19 @@ STRATEGIES = ("auto", "loop", "map", "vmap")
 BLOCK = 32
 
 
+@with_options(FitOptions)
 def fit_many(
     log_density: Callable,
     init: PyTree,
-    family: str | Family = "auto",
     data: PyTree = None,
-    hyper: PyTree = None,
     *,
+    hyper: PyTree = None,
     constraints: Any = None,
-    draws: int | Draws | Quadrature | None = None,
-    optimiser: str = "auto",
-    anchor: str = "auto",
-    n_restarts: int = 0,
-    key: Any = 0,
     init_batched: bool = False,
     hyper_batched: bool = False,
     strategy: str = "auto",
     progress: bool | None = None,
-    tol: float | None = None,
-    max_steps: int = 1000,
-    diagnostics: bool | int = True,
-    on_indefinite: str = "raise",
-    hyper_steps: int = 200,
-    memory: int | str | None = None,
-    dtype: str = "float64",
+    **options: Unpack[FitOptions],
 ) -> Posteriors:
     """Many problems of one shape in one call: problem i has `data[i]`, all share the rest.
 
@@ -85,27 +78,14 @@ def fit_many(
     [[0.0, 1.0], [5.0, 2.0], [9.0, 9.0]]
     """
     one_of("strategy", strategy, STRATEGIES)
-    options = checked(
-        family=family,
-        draws=draws,
-        optimiser=optimiser,
-        anchor=anchor,
-        n_restarts=n_restarts,
-        key=key,
-        tol=tol,
-        max_steps=max_steps,
-        diagnostics=diagnostics,
-        on_indefinite=on_indefinite,
-        memory=memory,
-        dtype=dtype,
-        hyper_steps=hyper_steps,
-    )
+    refuse_family_as_data(data)
+    asked = checked(options)
     target, starts = _prepare_batch(
-        log_density, init, data, hyper, init_batched, hyper_batched, options.dtype
+        log_density, init, data, hyper, init_batched, hyper_batched, asked.dtype
     )
     target, starts = constrained(target, starts, constraints)
-    options = options.within_reach(target.structure.size)
-    fixed = options.rule_for(_problem(target, 0))
+    asked = asked.within_reach(target.structure.size)
+    fixed = asked.rule_for(_problem(target, 0))
     if isinstance(log_density, NumpyFunction):
         if hyper is not None:
             raise InputError(HYPER_REFUSED)
@@ -118,14 +98,14 @@ def fit_many(
             for i, start in enumerate(starts):
                 one = _problem(target, i)
                 if hyper is None:
-                    density = density_of(log_density, one, options.dtype, options.memory)
+                    density = density_of(log_density, one, asked.dtype, asked.memory)
                     at = start.astype(np.float64)
-                    outcomes.append(solve_one(Problem(density, one, at, options, fixed)))
+                    outcomes.append(solve_one(Problem(density, one, at, asked, fixed)))
                 else:
-                    outcomes.append(solve(one, start, of_first_engine(options), fixed))
+                    outcomes.append(solve(one, start, of_first_engine(asked), fixed))
                 report(1)
         else:
-            own = of_first_engine(options)
+            own = of_first_engine(asked)
             outcomes = _in_blocks(target, starts, own, fixed, strategy, report)
     return Posteriors(post for post, _ in outcomes)
 
@@ -187,7 +167,7 @@ def _problem(target: Target, index: int | np.ndarray) -> Target:
 def _in_blocks(
     target: Target,
     starts: np.ndarray,
-    options: Options,
+    options: FirstOptions,
     fixed: Rule | None,
     how: str,
     report: Callable[[int], None],

@@ -12,7 +12,7 @@ from .._approximate._laplace import explain_indefinite, explain_no_mode
 from .._diagnostics import Elsewhere, verdict
 from .._draws import Draws, Quadrature
 from .._errors import Code, IndefiniteHessianError, MixviError, NoModeError, NonFiniteError
-from .._fit._options import AUTO, Options
+from .._fit._options import AUTO
 from .._hyper import HyperReport
 from .._posterior import Judged, Posterior
 from .._target import UNBOUNDED, Target, explain_non_finite, precision_scope
@@ -22,6 +22,7 @@ from ._evidence import Tuned, hyper_report
 from ._families import MeanOnly
 from ._judge import Shown
 from ._laplace import Laplace, LaplaceNumbers
+from ._options import FirstOptions
 from ._stein import Past
 
 Rule = Draws | Quadrature
@@ -36,7 +37,7 @@ class Case:
 
     target: Target
     start: np.ndarray
-    options: Options
+    options: FirstOptions
     found: Laplace
     tuned: Tuned
     numbers: LaplaceNumbers
@@ -138,7 +139,7 @@ def failure(case: Case, search: AdaptedNumbers | None = None) -> Outcome:
         root=np.full((dim, dim), np.nan),
         mode=np.asarray(found.mode),
         log_evidence_laplace=math.nan,
-        elbo_fixed=None if case.options.family is None else math.nan,
+        elbo_fixed=None if case.options.richest is None else math.nan,
         flat_mean_se=None,
         judged=None,
         elsewhere=Elsewhere(),
@@ -186,7 +187,7 @@ def _error(case: Case, found: Laplace, search: AdaptedNumbers | None) -> MixviEr
     if search is not None and numbers.code is Code.OK:
         whose = (
             'at draws of the Laplace Gaussian, whose width the family "mu" cannot change'
-            if options.family == MeanOnly()
+            if options.richest == MeanOnly()
             else "at some of the fixed draws, however narrow the Gaussian is made"
         )
         return NonFiniteError(

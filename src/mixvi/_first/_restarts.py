@@ -6,11 +6,11 @@ import numpy as np
 
 from .._draws import RESTARTS, generator
 from .._errors import Code
-from .._fit._options import Options
 from .._posterior import Posterior
 from .._target import Target, precision_scope
 from ._flow import alone, forget_if_many
 from ._judge import Mode, distinct
+from ._options import FirstOptions
 from ._outcome import Outcome, Rule
 from ._solve import mode_of, solved
 
@@ -22,7 +22,7 @@ MOST_FITS = 3
 def solve(
     target: Target,
     start: np.ndarray,
-    options: Options,
+    options: FirstOptions,
     fixed: Rule | None,
     warm: Posterior | None = None,
 ) -> Outcome:
@@ -35,7 +35,7 @@ def solve(
 async def flow(
     target: Target,
     start: np.ndarray,
-    options: Options,
+    options: FirstOptions,
     fixed: Rule | None,
     warm: Posterior | None = None,
 ) -> Outcome:
@@ -71,7 +71,7 @@ def _bound(outcome: Outcome) -> float:
     return bound if np.isfinite(bound) else -np.inf
 
 
-async def _modes(target: Target, start: np.ndarray, options: Options) -> list[Mode]:
+async def _modes(target: Target, start: np.ndarray, options: FirstOptions) -> list[Mode]:
     """The distinct modes that Newton's method finds from a spread of starts, the one with most
     evidence first."""
     rng = generator(options.key, RESTARTS)

@@ -125,9 +125,9 @@ def screen(
         posts = fit_many(
             log_density,
             init,
-            family,
             its_data,
-            hyper,
+            family=family,
+            hyper=hyper,
             hyper_batched=True,
             hyper_steps=steps,
             **options,

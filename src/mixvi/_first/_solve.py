@@ -17,7 +17,6 @@ import numpy as np
 from .._diagnostics import Elsewhere
 from .._draws import Draws, Matched, Quadrature
 from .._errors import Code
-from .._fit._options import Options
 from .._posterior import Judged, Posterior
 from .._target import Target
 from . import _engine, _judge
@@ -35,6 +34,7 @@ from ._evidence import Tuned
 from ._examine import diagnosed, fresh_elbo, inspected, is_poor, judge_one, over_rule
 from ._families import EigenScale, Family, FullRank, MeanOnly
 from ._laplace import Laplace, LaplaceNumbers
+from ._options import FirstOptions
 from ._outcome import NOTHING_FOUND, Case, Fitted, Outcome, Rule, failure, finish
 
 # Nats: what is not worth another rung.
@@ -46,7 +46,7 @@ ROUGH_STEPS = 100
 async def solved(
     target: Target,
     start: np.ndarray,
-    options: Options,
+    options: FirstOptions,
     fixed: Rule | None,
     warm: Posterior | None = None,
 ) -> Outcome:
@@ -66,7 +66,7 @@ async def solved(
 
 
 async def mode_of(
-    target: Target, start: np.ndarray, options: Options
+    target: Target, start: np.ndarray, options: FirstOptions
 ) -> tuple[Laplace, Tuned, LaplaceNumbers]:
     """Where many are searched at once both sides of every branch run, so rescue operations are
     left to a second try."""
@@ -81,10 +81,10 @@ async def mode_of(
 
 
 async def _with_mode(case: Case, fixed: Rule | None, warm: Posterior | None) -> Fitted:
-    options, family = case.options, case.options.family
+    options, family = case.options, case.options.richest
     if family is None or fixed is None:
         return Fitted("laplace")
-    if options.climbs and options.anchor != "average":
+    if options.is_auto and options.anchor != "average":
         return await _climbing(case, fixed, warm)
     poor = options.anchor == "average"
     if options.anchor == "auto":
@@ -96,7 +96,7 @@ async def _with_mode(case: Case, fixed: Rule | None, warm: Posterior | None) -> 
 
 async def _without_mode(case: Case, fixed: Rule | None) -> Fitted | None:
     """From the user's start, by Stein steps; None where these find nothing either."""
-    options, family = case.options, case.options.family
+    options, family = case.options, case.options.richest
     hopeless = case.numbers.code is Code.NON_FINITE_START or options.anchor == "mode"
     if family is None or fixed is None or hopeless or case.learns:
         return None
@@ -137,8 +137,8 @@ async def _climbing(case: Case, fixed: Rule, warm: Posterior | None) -> Fitted:
             rung = EigenScale()  # on draws too few for a whole root, as they may be
     elif case.learns:
         rung = EigenScale()
-    if not isinstance(options.family, FullRank) and isinstance(rung, FullRank):
-        rung = options.family
+    if not isinstance(options.richest, FullRank) and isinstance(rung, FullRank):
+        rung = options.richest
     assert rung is not None
     if isinstance(rung, FullRank):
         over = "" if math.isinf(gain) else f", {gain:.2g} nat"
@@ -196,7 +196,7 @@ async def _checked_rung(case: Case, rung: Family, fixed: Rule, warm: Posterior |
     here = case.target.at(adapted.theta)
     shown = await inspected(_engine.INSPECT, case, rule, here, adapted.mean, adapted.root)
     gain = shown.gain(GAIN)
-    if gain < GAIN or not isinstance(case.options.family, FullRank):
+    if gain < GAIN or not isinstance(case.options.richest, FullRank):
         choice = f"Only {what}: more would gain about {gain:.1g} nat."
         return dataclasses.replace(fitted, shown=shown, choice=choice)
     stein = case.options.by_stein

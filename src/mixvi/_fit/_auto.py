@@ -29,7 +29,7 @@ CHANGES = {"mu": "means move", "eig": "means and widths change"}
 
 def climbing(case: Case, first: Spec, warm: Posterior | None) -> Fitted:
     """Laplace, or the poorest family that leaves nothing to gain."""
-    anchor, richest, options = case.anchor, case.options.family, case.options
+    anchor, richest, options = case.anchor, case.options.richest, case.options
     at_mode = case.found.mode, case.found.root
     seen = first_look(case.density, *at_mode, options.key, options.n_fresh)
     away = distance(seen)
@@ -83,7 +83,7 @@ def _whole(case: Case, first: Spec, poor: bool, warm: Posterior | None) -> Fitte
 def _checked(case: Case, rung: Family, first: Spec, warm: Posterior | None) -> Fitted:
     """Fits `rung`, and goes on to the whole covariance where that turns out to pay."""
     state, options = searched(case, rung, first, warm, poorer_first=False), case.options
-    may_go_on = isinstance(options.family, FullRank)
+    may_go_on = isinstance(options.richest, FullRank)
     if may_go_on and options.by_stein and state.code is Code.OK:
         # The first draws or nodes already tell: a gain that is theirs alone costs time, nothing
         # else.
@@ -142,7 +142,7 @@ def _by_fresh_draws(
         return dataclasses.replace(poorer, choice=f"Only {what}.")
     if not poorer.found_nothing:
         inspection = inspect(case.density, state.mean, state.root, case.problem.rule(first))
-        left, more = inspection.gain, isinstance(case.options.family, FullRank)
+        left, more = inspection.gain, isinstance(case.options.richest, FullRank)
         why = "the draws given are too few for more"
         why = why if rungs or left >= GAIN else f"more would gain about {left:.1g} nat"
         poorer = dataclasses.replace(poorer, inspection=inspection, choice=f"Only {what}: {why}.")

@@ -1,13 +1,17 @@
 """Everything a user can set but the problem itself, checked in one place."""
 
 import dataclasses
+import difflib
+import functools
+import inspect
 import numbers
-from typing import Any
+from collections.abc import Callable
+from typing import Any, TypedDict, TypeVar, cast
 
 import jax
 import numpy as np
 
-from .._approximate._families import EigenScale, FullRank, named
+from .._approximate._families import NAMES, EigenScale, Family, FullRank, named
 from .._approximate._laplace import POLICIES
 from .._draws import FIXED, Draws, Matched, Quadrature, default_draws, key_words
 from .._errors import InputError
@@ -18,38 +22,113 @@ OPTIMISERS = (AUTO, "bfgs", "lbfgs", "scg", "stein")
 ANCHORS = (AUTO, "mode", "average")
 N_FRESH = 1000
 
+F = TypeVar("F", bound=Callable)
+
+
+class LaplaceOptions(TypedDict, total=False):
+    """What `laplace` takes by keyword."""
+
+    key: Any
+    diagnostics: bool | int
+    on_indefinite: str
+    hyper_steps: int
+    memory: int | str | None
+    dtype: str
+
+
+class FitOptions(LaplaceOptions, total=False):
+    """What `fit` takes by keyword."""
+
+    family: str | Family
+    draws: int | Draws | Quadrature | None
+    optimiser: str
+    anchor: str
+    n_restarts: int
+    tol: float | None
+    max_steps: int
+
+
+DEFAULTS = FitOptions(
+    family=AUTO,
+    draws=None,
+    key=0,
+    optimiser=AUTO,
+    anchor=AUTO,
+    n_restarts=0,
+    tol=None,
+    max_steps=1000,
+    diagnostics=True,
+    on_indefinite="raise",
+    hyper_steps=200,
+    memory=None,
+    dtype="float64",
+)
+
+
+def with_options(kind: type) -> Callable[[F], F]:
+    """For a function of `**options`: its signature shows them with their defaults, and it refuses
+    others."""
+    names = [name for name in DEFAULTS if name in kind.__annotations__]
+
+    def decorated(function: F) -> F:
+        own = inspect.signature(function)
+        *before, _ = own.parameters.values()
+        shown = [
+            inspect.Parameter(
+                name,
+                inspect.Parameter.KEYWORD_ONLY,
+                default=DEFAULTS[name],
+                annotation=kind.__annotations__[name],
+            )
+            for name in names
+        ]
+        taken = {parameter.name for parameter in before} | set(names)
+
+        @functools.wraps(function)
+        def call(*args: Any, **given: Any) -> Any:
+            for name in given:
+                if name not in taken:
+                    close = difflib.get_close_matches(name, taken, 1)
+                    meant = f"; did you mean {close[0]!r}?" if close else ""
+                    raise TypeError(f"{function.__name__}() has no option {name!r}{meant}")
+            return function(*args, **given)
+
+        signature = own.replace(parameters=[*before, *shown])
+        call.__signature__ = signature  # pyright: ignore[reportAttributeAccessIssue]
+        return cast(F, call)
+
+    return decorated
+
 
 @dataclasses.dataclass(frozen=True)
 class Options:
     """Checked once, shared by one fit or many."""
 
-    family: Any  # a Family or None; the richest, where `climbs`
-    climbs: bool  # from Laplace up, as far as it pays
+    richest: Any  # the family to fit, with `is_auto` the last to try; None for Laplace alone
+    is_auto: bool  # from Laplace up, as far as it pays
+    draws: Draws | Quadrature | None
+    key: Any
+    optimiser: str
     anchor: str
     n_restarts: int
-    draws: Draws | Quadrature | None
-    optimiser: str
-    key: Any
-    tol: Any  # a number; None where the gain left is the test
+    tol: float | None  # None: the gain left is the test
     max_steps: int
     diagnostics: int  # fresh draws for the verdict; 0 for none
     on_indefinite: str
+    hyper_steps: int
     memory: int
     dtype: np.dtype
-    hyper_steps: int
-    # Where many problems run at once, rescue operations wait for a second try.
-    hasty: bool = False
 
     @property
     def family_name(self) -> str:
-        if self.climbs:
+        if self.is_auto:
             return AUTO
-        return "laplace" if self.family is None else self.family.name
+        return "laplace" if self.richest is None else self.richest.name
 
     @property
     def by_stein(self) -> bool:
         """Whether the whole covariance is found by Stein steps."""
-        whole = self.family is not None and self.family.name == FullRank.name
+        whole = self.richest is not None and self.richest.name == FullRank.name
         return whole and self.optimiser in (AUTO, "stein")
 
     @property
@@ -57,34 +136,19 @@ class Options:
         """Fresh draws also decide whether the fixed ones are enough, diagnostics or not."""
         return self.diagnostics or N_FRESH
 
-    @property
-    def mode_search(self) -> dict[str, Any]:
-        names = ("on_indefinite", "memory", "hyper_steps")
-        return {name: getattr(self, name) for name in names} | {"tune": self.hyper_steps > 0}
-
-    @property
-    def other_modes(self) -> dict[str, Any]:
-        """Of further mode searches: nothing is repaired and hyperparameters stay."""
-        return self.mode_search | {"on_indefinite": "raise", "tune": False}
-
-    @property
-    def bound_search(self) -> dict[str, Any]:
-        names = ("optimiser", "tol", "max_steps", "memory")
-        return {name: getattr(self, name) for name in names}
-
     def within_reach(self, dim: int) -> "Options":
-        """Climbing ends at "eig" where more draws than dimensions do not fit into memory."""
-        if self.climbs and self.draws is None and 8 * 4 * dim**2 > self.memory // 4:
-            return dataclasses.replace(self, family=EigenScale())
+        """ "auto" ends at "eig" where more draws than dimensions do not fit into memory."""
+        if self.is_auto and self.draws is None and 8 * 4 * dim**2 > self.memory // 4:
+            return dataclasses.replace(self, richest=EigenScale())
         return self
 
     def rule_for(self, target: Target) -> Draws | Quadrature | None:
         """How expectations are taken for this problem: quadrature where it applies, otherwise
         draws; refused with a reason where it cannot work."""
         dim = target.structure.size
-        if self.family is None:
+        if self.richest is None:
             return None
-        if (reason := self.family.refusal(dim)) is not None:
+        if (reason := self.richest.refusal(dim)) is not None:
             raise InputError(reason)
         if self.draws is None and target.n_predictors:
             return fewest_nodes(target.n_predictors)
@@ -99,8 +163,8 @@ class Options:
         return self.draws_for(dim)
 
     def draws_for(self, dim: int) -> Draws:
-        assert self.family is not None
-        root = self.family.updates_root
+        assert self.richest is not None
+        root = self.richest.updates_root
         draws = self.draws if isinstance(self.draws, Draws) else None
         draws = draws or default_draws(dim, root, self.memory)
         if (reason := draws.refusal(dim, root)) is not None:
@@ -114,67 +178,48 @@ class Options:
         return rule.make(self.key, target.structure.size, FIXED, self.dtype)
 
 
+def refuse_family_as_data(data: Any) -> None:
+    """The third argument of 0.1.0 was the family."""
+    if isinstance(data, str | Family) or (isinstance(data, type) and issubclass(data, Family)):
+        if isinstance(data, str) and data not in (AUTO, "laplace", *NAMES):
+            raise InputError(f"data must be arrays, not the text {data!r}.")
+        said = f'"{data}"' if isinstance(data, str) else "..."
+        raise InputError(f"a family goes by keyword: family={said}. What follows init is data.")
+
+
 def fewest_nodes(n_predictors: int) -> Quadrature:
     """Where a search begins."""
     return Quadrature(32) if n_predictors == 1 else Quadrature(max(256, 4 * n_predictors))
 
 
-def checked(
-    *,
-    family: Any,
-    draws: Any = None,
-    optimiser: Any = AUTO,
-    anchor: Any = AUTO,
-    n_restarts: Any = 0,
-    key: Any = 0,
-    tol: Any = None,
-    max_steps: Any = 1000,
-    diagnostics: Any = True,
-    on_indefinite: Any = "raise",
-    memory: Any = None,
-    dtype: Any = "float64",
-    hyper_steps: Any = 200,
-) -> Options:
-    one_of("optimiser", optimiser, OPTIMISERS)
-    one_of("on_indefinite", on_indefinite, POLICIES)
-    one_of("anchor", anchor, ANCHORS)
-    one_of("dtype", dtype, tuple(FLOAT_TYPES))
-    if not _is_integer(diagnostics, and_bool=True) or 1 < diagnostics < 100 or diagnostics < 0:
-        raise InputError(
-            "diagnostics must be True, False or a number of fresh draws of at least 100, "
-            f"got {diagnostics!r}."
-        )
-    real = isinstance(tol, numbers.Real) and not isinstance(tol, bool)
-    if tol is not None and (not real or not 0 < float(tol) < 1):
-        raise InputError(
-            f"tol must be between 0 and 1 (posterior standard deviations), got {tol!r}."
-        )
-    if not _is_integer(max_steps) or max_steps < 1:
-        raise InputError(f"max_steps must be a positive integer, got {max_steps!r}.")
-    if not _is_integer(hyper_steps) or hyper_steps < 0:
-        raise InputError(f"hyper_steps must be a non-negative integer, got {hyper_steps!r}.")
-    if not _is_integer(n_restarts) or n_restarts < 0:
-        raise InputError(f"n_restarts must be a non-negative integer, got {n_restarts!r}.")
-    key_words(key)
-    climbs = isinstance(family, str) and family == AUTO
-    richest = FullRank() if climbs else named(family)
-    if optimiser == "stein" and not isinstance(richest, FullRank):
+def checked(given: FitOptions) -> Options:
+    """With defaults for what is left out; a sentence for what cannot be."""
+    asked = DEFAULTS | given
+    one_of("optimiser", asked["optimiser"], OPTIMISERS)
+    one_of("on_indefinite", asked["on_indefinite"], POLICIES)
+    one_of("anchor", asked["anchor"], ANCHORS)
+    one_of("dtype", asked["dtype"], tuple(FLOAT_TYPES))
+    key_words(asked["key"])
+    family = asked["family"]
+    is_auto = isinstance(family, str) and family == AUTO
+    richest = FullRank() if is_auto else named(family)
+    if asked["optimiser"] == "stein" and not isinstance(richest, FullRank):
         raise InputError('optimiser="stein" finds a whole covariance: use it with family="full".')
     return Options(
-        family=richest,
-        climbs=climbs,
-        anchor=anchor,
-        n_restarts=int(n_restarts),
-        draws=_draws(draws),
-        optimiser=optimiser,
-        key=key,
-        tol=None if tol is None else float(tol),
-        max_steps=int(max_steps),
-        diagnostics=N_FRESH if diagnostics == 1 else int(diagnostics),
-        on_indefinite=on_indefinite,
-        memory=_bytes(memory),
-        dtype=FLOAT_TYPES[dtype],
-        hyper_steps=int(hyper_steps),
+        richest=richest,
+        is_auto=is_auto,
+        draws=_draws(asked["draws"]),
+        key=asked["key"],
+        optimiser=asked["optimiser"],
+        anchor=asked["anchor"],
+        n_restarts=_count("n_restarts", asked["n_restarts"], least=0),
+        tol=_tolerance(asked["tol"]),
+        max_steps=_count("max_steps", asked["max_steps"], least=1),
+        diagnostics=_fresh_draws(asked["diagnostics"]),
+        on_indefinite=asked["on_indefinite"],
+        hyper_steps=_count("hyper_steps", asked["hyper_steps"], least=0),
+        memory=_bytes(asked["memory"]),
+        dtype=FLOAT_TYPES[asked["dtype"]],
     )
 
 
@@ -186,6 +231,33 @@ def one_of(name: str, value: Any, choices: tuple[str, ...]) -> None:
 
 def _is_integer(value: Any, and_bool: bool = False) -> bool:
     return isinstance(value, int | np.integer) and (and_bool or not isinstance(value, bool))
+
+
+def _count(name: str, value: Any, least: int) -> int:
+    if not _is_integer(value) or value < least:
+        kind = "positive" if least else "non-negative"
+        raise InputError(f"{name} must be a {kind} integer, got {value!r}.")
+    return int(value)
+
+
+def _tolerance(tol: Any) -> float | None:
+    if tol is None:
+        return None
+    real = isinstance(tol, numbers.Real) and not isinstance(tol, bool)
+    if not real or not 0 < float(tol) < 1:
+        raise InputError(
+            f"tol must be between 0 and 1 (posterior standard deviations), got {tol!r}."
+        )
+    return float(tol)
+
+
+def _fresh_draws(diagnostics: Any) -> int:
+    if not _is_integer(diagnostics, and_bool=True) or 1 < diagnostics < 100 or diagnostics < 0:
+        raise InputError(
+            "diagnostics must be True, False or a number of fresh draws of at least 100, "
+            f"got {diagnostics!r}."
+        )
+    return N_FRESH if diagnostics == 1 else int(diagnostics)
 
 
 def _draws(draws: Any) -> Draws | Quadrature | None:

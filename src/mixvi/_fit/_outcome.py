@@ -64,7 +64,7 @@ def failure(case: Case, fitted: Fitted | None = None) -> Outcome:
         root=np.full((dim, dim), np.nan, options.dtype),
         mode=found.mode.astype(options.dtype),
         log_evidence_laplace=math.nan,
-        elbo_fixed=None if options.family is None else math.nan,
+        elbo_fixed=None if options.richest is None else math.nan,
         flat_mean_se=None,
         judged=None,
         elsewhere=Elsewhere(),
@@ -92,7 +92,7 @@ def _error(case: Case, fitted: Fitted | None) -> MixviError:
     if code is not None:
         whose = (
             'at draws of the Laplace Gaussian, whose width the family "mu" cannot change'
-            if case.options.family == MeanOnly()
+            if case.options.richest == MeanOnly()
             else "at some of the fixed draws, however narrow the Gaussian is made"
         )
         return NonFiniteError(

@@ -3,38 +3,38 @@
 import time
 import warnings
 from collections.abc import Callable
-from typing import Any
+from typing import Any, Unpack
 
 import numpy as np
 from jaxtyping import PyTree
 
-from .._approximate._families import Family
 from .._constraints import constrained
 from .._density._make import density_of
-from .._draws import Draws, Quadrature
 from .._errors import NotConvergedWarning
 from .._posterior import Posterior
 from .._target import prepare
 from ._case import Problem
-from ._options import checked
+from ._options import (
+    FitOptions,
+    LaplaceOptions,
+    checked,
+    refuse_family_as_data,
+    with_options,
+)
 from ._restarts import solve
 from ._threads import one_blas_thread
 
 
+@with_options(LaplaceOptions)
 def laplace(
     log_density: Callable,
     init: PyTree,
     data: PyTree = None,
-    hyper: PyTree = None,
     *,
+    hyper: PyTree = None,
     constraints: Any = None,
-    key: Any = 0,
-    diagnostics: bool | int = True,
-    on_indefinite: str = "raise",
-    hyper_steps: int = 200,
-    memory: int | str | None = None,
     throw: bool = True,
-    dtype: str = "float64",
+    **options: Unpack[LaplaceOptions],
 ) -> Posterior:
     """The Laplace approximation: the mode, and the exact Hessian there.
 
@@ -51,44 +51,21 @@ def laplace(
     >>> post.names, round(float(np.exp(post.flat_mean[0])), 6)
     (('log w',), 4.0)
     """
-    return fit(
-        log_density,
-        init,
-        "laplace",
-        data,
-        hyper,
-        constraints=constraints,
-        key=key,
-        diagnostics=diagnostics,
-        on_indefinite=on_indefinite,
-        hyper_steps=hyper_steps,
-        memory=memory,
-        throw=throw,
-        dtype=dtype,
+    return _solved(
+        log_density, init, data, hyper, constraints, throw, {"family": "laplace", **options}
     )
 
 
+@with_options(FitOptions)
 def fit(
     log_density: Callable,
     init: PyTree,
-    family: str | Family = "auto",
     data: PyTree = None,
-    hyper: PyTree = None,
     *,
+    hyper: PyTree = None,
     constraints: Any = None,
-    draws: int | Draws | Quadrature | None = None,
-    optimiser: str = "auto",
-    anchor: str = "auto",
-    n_restarts: int = 0,
-    key: Any = 0,
-    tol: float | None = None,
-    max_steps: int = 1000,
-    diagnostics: bool | int = True,
-    on_indefinite: str = "raise",
-    hyper_steps: int = 200,
-    memory: int | str | None = None,
     throw: bool = True,
-    dtype: str = "float64",
+    **options: Unpack[FitOptions],
 ) -> Posterior:
     """The Laplace Gaussian of a log density, adapted by a variational bound over fixed draws.
 
@@ -99,10 +76,10 @@ def fit(
       `jax.numpy` (or a NumPy function and its gradient: `mixvi.from_numpy`). A
       `mixvi.LinearPredictor` is integrated by quadrature.
     - `init`: where to start; any pytree of real arrays. A `Posterior` is a warm start.
+    - `data`: passed on as the last argument. New data of the same shape reuse compiled code.
     - `family`: what may adapt: "auto" (as much as pays: Laplace where that leaves less than 0.002
       nat to gain, otherwise the poorest of "mu", "eig" and "full" that does), "laplace" (nothing),
       "mu", "eig", "lr", "full", "diag", or an instance such as `mixvi.LowRank(rank=2)`.
-    - `data`: passed on as the last argument. New data of the same shape reuse compiled code.
     - `hyper`: a start for hyperparameters to be learnt, any pytree of real numbers on unbounded
       scales (write `log_alpha`, not `alpha`). The log density must then be normalised as a function
       of them: `log p(data | w, hyper) + log p(w | hyper)`. Laplace's evidence is maximised first,
@@ -143,22 +120,21 @@ def fit(
     >>> post.converged, post.verdict[:5]
     (True, 'Trust')
     """
+    return _solved(log_density, init, data, hyper, constraints, throw, options)
+
+
+def _solved(
+    log_density: Callable,
+    init: PyTree,
+    data: PyTree,
+    hyper: PyTree,
+    constraints: Any,
+    throw: bool,
+    given: FitOptions,
+) -> Posterior:
     began = time.perf_counter()
-    options = checked(
-        family=family,
-        draws=draws,
-        optimiser=optimiser,
-        anchor=anchor,
-        n_restarts=n_restarts,
-        key=key,
-        tol=tol,
-        max_steps=max_steps,
-        diagnostics=diagnostics,
-        on_indefinite=on_indefinite,
-        memory=memory,
-        dtype=dtype,
-        hyper_steps=hyper_steps,
-    )
+    refuse_family_as_data(data)
+    options = checked(given)
     warm = init if isinstance(init, Posterior) else None
     if warm is not None:
         init, hyper = warm.start, warm.hyper if hyper is None else hyper
@@ -170,7 +146,7 @@ def fit(
     if hyper is None:
         density = density_of(log_density, target, options.dtype, options.memory)
         problem = Problem(density, target, start.astype(np.float64), options, fixed)
-        if options.family is not None:
+        if options.richest is not None:
             density.prepare()
         with one_blas_thread(problem.dim):
             post, error = solve(problem, warm)
@@ -182,5 +158,5 @@ def fit(
     if error is not None and throw:
         raise error
     if error is None and not post.converged:
-        warnings.warn(post.status, NotConvergedWarning, stacklevel=2)
+        warnings.warn(post.status, NotConvergedWarning, stacklevel=4)
     return post

@@ -60,7 +60,7 @@ def _fitted(problem: Problem, warm: Posterior | None) -> Solution:
         return case, fitted, Elsewhere(), []
     # Without a verdict probes are for searches that Newton's own steps did not carry: these may
     # have ended in a lesser mode.
-    if not problem.options.diagnostics and (found.n_damped == 0 or problem.options.family is None):
+    if not problem.options.diagnostics and (found.n_damped == 0 or problem.options.richest is None):
         return case, fitted, Elsewhere(), []
     return _diagnosed(case, fitted)
 
@@ -82,10 +82,10 @@ def _bound(case: Case, fitted: Fitted) -> float:
 
 
 def _with_mode(case: Case, warm: Posterior | None) -> Fitted:
-    options, family, first = case.options, case.options.family, case.problem.fixed
+    options, family, first = case.options, case.options.richest, case.problem.fixed
     if family is None or first is None:
         return Fitted("laplace")
-    if options.climbs and options.anchor != "average":
+    if options.is_auto and options.anchor != "average":
         return climbing(case, first, warm)
     poor = options.anchor == "average"
     if options.anchor == "auto":
@@ -98,7 +98,7 @@ def _with_mode(case: Case, warm: Posterior | None) -> Fitted:
 
 def _without_mode(case: Case) -> Fitted | None:
     """From the user's start, by Stein steps; None where these find nothing either."""
-    options, family, first = case.options, case.options.family, case.problem.fixed
+    options, family, first = case.options, case.options.richest, case.problem.fixed
     hopeless = case.found.code is Code.NON_FINITE_START or options.anchor == "mode"
     if family is None or first is None or hopeless:
         return None

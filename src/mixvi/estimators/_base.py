@@ -77,9 +77,9 @@ class MVIBase(BaseEstimator):
         self.posterior_: Posterior = fit(
             model.log_density,
             init,
-            self.family,
             data,
-            hyper,
+            family=self.family,
+            hyper=hyper,
             draws=self.draws,
             optimiser=self.optimiser,
             key=seed,

@@ -28,7 +28,7 @@ def run_toy(task: Task, done: set[Key], emit: Emit) -> None:
                     post = fit(
                         toy.log_density,
                         np.zeros(2),
-                        family,
+                        family=family,
                         draws=draws,
                         **settings.protocol.search(family),
                         key=settings.seed,
