@@ -25,6 +25,7 @@ from ._errors import NoModeError as NoModeError
 from ._errors import NonFiniteError as NonFiniteError
 from ._errors import NotConvergedWarning as NotConvergedWarning
 from ._fit import fit as fit
+from ._fit import fit_many as fit_many
 from ._fit import laplace as laplace
 from ._hyper import HyperReport as HyperReport
 from ._kinds import Interval as Interval
@@ -34,7 +35,6 @@ from ._posteriors import Posteriors as Posteriors
 from ._predictor import LinearPredictor as LinearPredictor
 
 if TYPE_CHECKING:
-    from ._first._many import fit_many as fit_many
     from ._first._screen import Screening as Screening
     from ._first._screen import best_together as best_together
     from ._first._screen import screen as screen
@@ -42,7 +42,6 @@ if TYPE_CHECKING:
 __version__ = "0.1.0"
 # Loaded when asked for: their libraries take longer to import than a small fit takes to run.
 _LAZY = {
-    "fit_many": "_many",
     "Screening": "_screen",
     "best_together": "_screen",
     "screen": "_screen",

@@ -1,182 +1,39 @@
-"""`fit_many`: the flows of many problems side by side, whatever is fastest here."""
+"""Many problems side by side: on an accelerator, or with hyperparameters."""
 
 import dataclasses
 import math
-import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Unpack
 
 import jax
-import jax.tree_util as jtu
 import numpy as np
-from jaxtyping import PyTree
 
-from .._constraints import constrained
-from .._density._make import density_of
-from .._density._numpy import HYPER_REFUSED, NumpyFunction
-from .._density._protocol import Density
-from .._errors import InputError, NonFiniteError
-from .._fit._case import Problem
-from .._fit._options import (
-    FitOptions,
-    checked,
-    one_of,
-    refuse_family_as_data,
-    with_options,
-)
-from .._fit._restarts import solve as solve_one
-from .._posterior import Posterior
-from .._posteriors import Posteriors
-from .._progress import Progress
-from .._target import Target, cast_leaves, flatten, precision_scope, prepare
+from .._fit._many import Batch
+from .._target import precision_scope
 from ._flow import forget_if_many, together
-from ._options import FirstOptions, of_first_engine
-from ._outcome import Outcome, Rule
+from ._options import of_first_engine
+from ._outcome import Outcome
 from ._restarts import flow, solve
 
-STRATEGIES = ("auto", "loop", "map", "vmap")
 BLOCK = 32
 
 
-@with_options(FitOptions)
-def fit_many(
-    log_density: Callable,
-    init: PyTree,
-    data: PyTree = None,
-    *,
-    hyper: PyTree = None,
-    constraints: Any = None,
-    init_batched: bool = False,
-    hyper_batched: bool = False,
-    strategy: str = "auto",
-    progress: bool | None = None,
-    **options: Unpack[FitOptions],
-) -> Posteriors:
-    """Many problems of one shape in one call: problem i has `data[i]`, all share the rest.
-
-    **Arguments:** those of `fit`, and
-
-    - `data`: a pytree whose leaves have the problems on their first axis.
-    - `init`: one start for all; with `init_batched=True` one for each, on the first axis.
-    - `constraints`: the same for all.
-    - `hyper`: likewise, with `hyper_batched=True`; every problem learns its own.
-    - `strategy`: "vmap" runs a batch at once, "map" one problem after the other in compiled loops
-      on all cores, "loop" one call of `fit` after the other. "auto": "vmap" on an accelerator,
-      "map" on a CPU.
-      Under "vmap" the search for a mode leaves out rescue operations unless it fails: with several
-      modes it may end in another one than `fit` would.
-    - `progress`: a line on stderr with the time left; by default when that is a terminal.
-
-    **Returns:** `Posteriors`. A problem that fails says so in its own `status` and spoils no other.
-
-    >>> import numpy as np
-    >>> import mixvi
-    >>> centres = np.array([[0.0, 1.0], [5.0, 2.0], [9.0, 9.0]])
-    >>> posts = mixvi.fit_many(lambda w, c: -0.5 * ((w - c) ** 2).sum(), np.zeros(2), data=centres)
-    >>> posts.mean.round(6).tolist()
-    [[0.0, 1.0], [5.0, 2.0], [9.0, 9.0]]
-    """
-    one_of("strategy", strategy, STRATEGIES)
-    refuse_family_as_data(data)
-    asked = checked(options)
-    target, starts = _prepare_batch(
-        log_density, init, data, hyper, init_batched, hyper_batched, asked.dtype
-    )
-    target, starts = constrained(target, starts, constraints)
-    asked = asked.within_reach(target.structure.size)
-    fixed = asked.rule_for(_problem(target, 0))
-    if isinstance(log_density, NumpyFunction):
-        if hyper is not None:
-            raise InputError(HYPER_REFUSED)
-        strategy = "loop"
-    if strategy == "auto":
-        strategy = "map" if jax.default_backend() == "cpu" else "vmap"
-    with Progress(len(starts), progress) as report:
-        if strategy == "loop":
-            outcomes = []
-            for i, start in enumerate(starts):
-                one = _problem(target, i)
-                if hyper is None:
-                    density = density_of(log_density, one, asked.dtype, asked.memory)
-                    at = start.astype(np.float64)
-                    outcomes.append(solve_one(Problem(density, one, at, asked, fixed)))
-                else:
-                    outcomes.append(solve(one, start, of_first_engine(asked), fixed))
-                report(1)
-        else:
-            own = of_first_engine(asked)
-            outcomes = _in_blocks(target, starts, own, fixed, strategy, report)
-    return Posteriors(post for post, _ in outcomes)
-
-
-def _prepare_batch(
-    log_density: Callable,
-    init: PyTree,
-    data: PyTree,
-    hyper: PyTree,
-    init_batched: bool,
-    hyper_batched: bool,
-    dtype: np.dtype,
-) -> tuple[Target, np.ndarray]:
-    """The target with all data, on the host so that problems are cheap to take, and the starts."""
-    if isinstance(log_density, Density):
-        raise InputError("fit_many: a Density is for fit, one problem at a time.")
-    if isinstance(init, Posterior | Posteriors):
-        raise InputError("fit_many: a warm start is for fit; give init=post.mean here.")
-    with precision_scope(dtype):
-        data = jtu.tree_map(np.asarray, cast_leaves(data, dtype, "data"))
-    batched = (data, init if init_batched else None, hyper if hyper_batched else None)
-    lengths = {np.shape(leaf)[0] if np.ndim(leaf) else None for leaf in jtu.tree_leaves(batched)}
-    if not lengths:
-        raise InputError("fit_many: give data= with the problems on the first axis of every leaf.")
-    if len(lengths) > 1 or None in lengths or 0 in lengths:
-        raise InputError(
-            "fit_many: every leaf of data (and of a batched init or hyper) must have the same "
-            "number of problems, at least one, on its first axis; the shapes are "
-            f"{jtu.tree_map(np.shape, batched if init_batched or hyper_batched else data)}."
-        )
-    n = int(lengths.pop() or 0)
-
-    def taken(tree: PyTree, i: int) -> PyTree:
-        return jtu.tree_map(lambda leaf: np.asarray(leaf)[i], tree)
-
-    first = taken(init, 0) if init_batched else init
-    its_hyper = taken(hyper, 0) if hyper_batched else hyper
-    target, start = prepare(log_density, first, taken(data, 0), dtype, its_hyper)
-    starts, thetas = np.repeat(start[None], n, axis=0), np.repeat(target.theta[None], n, axis=0)
-    if init_batched:
-        starts = np.stack([_of_problem(taken(init, i), i, "init", dtype) for i in range(n)])
-    if hyper_batched:
-        thetas = np.stack([_of_problem(taken(hyper, i), i, "hyper", dtype) for i in range(n)])
-    return dataclasses.replace(target, data=data, theta=thetas), starts
-
-
-def _of_problem(tree: PyTree, index: int, what: str, dtype: np.dtype) -> np.ndarray:
-    try:
-        return flatten(tree, dtype, what)[1]
-    except (InputError, NonFiniteError) as err:
-        raise type(err)(f"fit_many, problem {index}: {err}") from err
-
-
-def _problem(target: Target, index: int | np.ndarray) -> Target:
-    data = jtu.tree_map(lambda leaf: leaf[index], target.data)
-    return dataclasses.replace(target, data=data, theta=target.theta[index])
-
-
-def _in_blocks(
-    target: Target,
-    starts: np.ndarray,
-    options: FirstOptions,
-    fixed: Rule | None,
-    how: str,
-    report: Callable[[int], None],
+def by_first_engine(
+    batch: Batch, how: str, workers: int, report: Callable[[int], None]
 ) -> list[Outcome]:
     """All at once on an accelerator; on a CPU blocks of equal size, a thread for each core."""
-    n = len(starts)
-    workers = (
-        len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1
+    options, fixed, starts, n = (
+        of_first_engine(batch.options),
+        batch.fixed,
+        batch.starts,
+        len(batch),
     )
+    if how == "loop":
+        outcomes = []
+        for i, start in enumerate(starts):
+            outcomes.append(solve(batch.part(i), start, options, fixed))
+            report(1)
+        return outcomes
     size = n if how == "vmap" else min(BLOCK, math.ceil(n / workers))
     if how == "vmap":
         memory = max(2**20, options.memory // n)
@@ -187,10 +44,10 @@ def _in_blocks(
         index = np.minimum(np.arange(first, first + size), n - 1)
         forget_if_many()
         with precision_scope(options.dtype):
-            block = _problem(target, index)
+            block = batch.part(index)
             block = dataclasses.replace(block, data=jax.device_put(block.data))
             flows = [
-                flow(_problem(target, i), starts[i], options, fixed)
+                flow(batch.part(i), starts[i], options, fixed)
                 for i in range(first, min(first + size, n))
             ]
             return together(flows, block, size, how, report)

@@ -13,7 +13,7 @@ import jax
 import numpy as np
 from jaxtyping import PyTree
 
-from .._first._many import fit_many
+from .._fit._many import fit_many
 from .._posteriors import Posteriors
 from ._evaluate import Gaussians, Scores, curve, diagnoses, scores
 from ._figure1 import run_toy
