@@ -24,11 +24,12 @@ def timed(function) -> tuple[float, object]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--problems", type=int, default=1000)
+    parser.add_argument("--family", default="eig")
     parser.add_argument("--looped", type=int, default=100, help="problems in the loop of fit")
     options = parser.parse_args()
     n, looped = options.problems, options.looped
     data, w0 = batch(n), np.zeros(31)
-    print(f"{machine()}; {n} problems, eig, draws=200; one warm-up, then one run\n")
+    print(f"{machine()}; {n} problems, {options.family}, draws=200; one warm-up, then one run\n")
     print(
         "| diagnostics | loop of fit, ms each | strategy | first call, s | again, s | ms each "
         "| speed-up | largest difference, sd |"
@@ -41,7 +42,11 @@ def main() -> None:
         def loop(settings=settings):
             return [
                 mixvi.fit(
-                    logistic, w0, family="eig", data=tuple(leaf[i] for leaf in data), **settings
+                    logistic,
+                    w0,
+                    family=options.family,
+                    data=tuple(leaf[i] for leaf in data),
+                    **settings,
                 )
                 for i in range(looped)
             ]
@@ -53,7 +58,7 @@ def main() -> None:
 
             def many(settings=settings, strategy=strategy):
                 return mixvi.fit_many(
-                    logistic, w0, family="eig", data=data, strategy=strategy, **settings
+                    logistic, w0, family=options.family, data=data, strategy=strategy, **settings
                 )
 
             first, _ = timed(many)

@@ -78,7 +78,7 @@ def test_same_bits_in_another_process():
     code = (
         "import sys; sys.path.insert(0, 'tests')\n"
         "from targets import logistic, logistic_data; import numpy as np, mixvi\n"
-        "post = mixvi.fit(logistic, np.zeros(8), 'eig', logistic_data(), key=5)\n"
+        "post = mixvi.fit(logistic, np.zeros(8), logistic_data(), family='eig', key=5)\n"
         "print(post.flat_mean.tobytes().hex(), post.root.tobytes().hex())"
     )
     a, b = (

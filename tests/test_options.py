@@ -40,7 +40,7 @@ def test_signatures_show_options_and_defaults(function, own, options):
     assert all(parameters[name].default == DEFAULTS[name] for name in options)
     for name in (own | options) - {"log_density"}:
         documented = (mixvi.fit.__doc__ or "") + (function.__doc__ or "")
-        assert f"`{name}`" in documented, name
+        assert f"`{name}" in documented, name
 
 
 def test_data_follow_init():

@@ -78,11 +78,10 @@ def fit_many(
     - `init`: one start for all; with `init_batched=True` one for each, on the first axis.
     - `constraints`: the same for all.
     - `hyper`: likewise, with `hyper_batched=True`; every problem learns its own.
-    - `strategy`: "vmap" runs a batch at once, "map" one problem after the other in compiled loops
-      on all cores, "loop" one call of `fit` after the other. "auto": "vmap" on an accelerator,
-      "map" on a CPU.
-      Under "vmap" the search for a mode leaves out rescue operations unless it fails: with several
-      modes it may end in another one than `fit` would.
+    - `strategy`: "vmap" runs a batch at once, "map" one problem on every core, "loop" one problem
+      after the other. "auto": "vmap" on an accelerator, "map" on a CPU. Under "vmap" the search for
+      a mode leaves out rescue operations unless it fails: with several modes it may end in another
+      one than `fit` would.
     - `progress`: a line on stderr with the time left; by default when that is a terminal.
 
     **Returns:** `Posteriors`. A problem that fails says so in its own `status` and spoils no other.

@@ -48,7 +48,7 @@ class FitOptions(LaplaceOptions, total=False):
     max_steps: int
 
 
-DEFAULTS = FitOptions(
+_DEFAULTS = FitOptions(
     family=AUTO,
     draws=None,
     key=0,
@@ -63,6 +63,7 @@ DEFAULTS = FitOptions(
     memory=None,
     dtype="float64",
 )
+DEFAULTS: dict[str, Any] = {**_DEFAULTS}
 
 
 def with_options(kind: type) -> Callable[[F], F]:
@@ -111,7 +112,7 @@ class Options:
     optimiser: str
     anchor: str
     n_restarts: int
-    tol: float | None  # None: the gain left is the test
+    tol: Any  # a number, or None: the gain left is the test
     max_steps: int
     diagnostics: int  # fresh draws for the verdict; 0 for none
     on_indefinite: str
@@ -194,7 +195,7 @@ def fewest_nodes(n_predictors: int) -> Quadrature:
 
 def checked(given: FitOptions) -> Options:
     """With defaults for what is left out; a sentence for what cannot be."""
-    asked = DEFAULTS | given
+    asked: dict[str, Any] = {**DEFAULTS, **given}
     one_of("optimiser", asked["optimiser"], OPTIMISERS)
     one_of("on_indefinite", asked["on_indefinite"], POLICIES)
     one_of("anchor", asked["anchor"], ANCHORS)

@@ -14,7 +14,7 @@ from .._approximate._laplace import laplace
 from .._diagnostics import Elsewhere
 from .._errors import Code
 from .._judge._elsewhere import Mode, searched_elsewhere
-from .._judge._fresh import fresh_elbo, judged, with_wider_draws
+from .._judge._fresh import first_look, fresh_elbo, judged, with_wider_draws
 from .._posterior import Posterior
 from ._around import around
 from ._auto import climbing, is_poor
@@ -89,11 +89,20 @@ def _with_mode(case: Case, warm: Posterior | None) -> Fitted:
         return climbing(case, first, warm)
     poor = options.anchor == "average"
     if options.anchor == "auto":
-        at_mode = (case.found.mode, case.found.root)
-        poor = is_poor(case, fresh_elbo(case.density, *at_mode, options.key, options.n_fresh))
+        poor = _is_poor(case)
     if options.by_stein:
         return whole(case, first, poor, warm)
     return around(re_anchored(case, first) if poor else case, family, first, warm)
+
+
+def _is_poor(case: Case) -> bool:
+    """As a few fresh draws tell or, where these are not sure, as many."""
+    options, at_mode = case.options, (case.found.mode, case.found.root)
+    elbo = first_look(case.density, *at_mode, options.key, options.n_fresh).diagnosis.elbo
+    low, high = (is_poor(case, elbo.value + sign * 4 * elbo.se) for sign in (-1, 1))
+    if low == high:
+        return low
+    return is_poor(case, fresh_elbo(case.density, *at_mode, options.key, options.n_fresh))
 
 
 def _without_mode(case: Case) -> Fitted | None:

@@ -19,7 +19,7 @@ Vector = Float[np.ndarray, " dim"]
 GAP = 0.01
 # More draws are asked for until the bound is known this well, in nats, and k-hat is no alarm.
 KNOWN = 0.006
-# The draws of a first look at least, and those of a second one.
+# The draws of a first look, and those of a second one.
 FIRST_LOOK, SECOND_LOOK = 48, 250
 
 
@@ -27,26 +27,32 @@ def judged(
     density: Density, mean: Vector, root: Matrix, key: Any, n: int, seen: Judged | None = None
 ) -> Judged:
     """`log p~` against `log q` at fresh points of `N(mean, root root^T)`: at `n` of them, or at
-    fewer where the two differ by next to nothing. `seen`: at the first of them."""
-    seen = seen or first_look(density, mean, root, key, n)
-    for more in (SECOND_LOOK, n):
-        if len(seen.log_p) < more and not _known(seen):
-            seen = _extended(density, mean, root, key, more, seen.log_p)
+    fewer where the two differ by next to nothing. `seen`: at the first of them. How many points one
+    call answers decides how many are asked, never how many count."""
+    z = fresh_draws(key, n, density.dim)
+    log_p = np.empty(0) if seen is None else seen.log_p
+    for enough in sorted({min(FIRST_LOOK, n), min(SECOND_LOOK, n), n}):
+        if (known := len(log_p)) < enough:
+            asked = max(enough, min(known + density.values_at_once, n))
+            more = density.values(coloured(mean, root, z[known:asked]))
+            log_p = np.concatenate([log_p, more])
+        seen = _compared(log_p[:enough], z[:enough], root)
+        if _known(seen):
+            break
+    assert seen is not None
     return seen
 
 
 def first_look(density: Density, mean: Vector, root: Matrix, key: Any, n: int) -> Judged:
-    """At as many fresh points as one call answers at once, `n` at most."""
-    few = min(max(density.values_at_once, FIRST_LOOK), n)
-    return _extended(density, mean, root, key, few, np.empty(0))
+    """At a few of the `n` fresh points."""
+    z = fresh_draws(key, n, density.dim)[:FIRST_LOOK]
+    return _compared(density.values(coloured(mean, root, z)), z, root)
 
 
-def _extended(
-    density: Density, mean: Vector, root: Matrix, key: Any, n: int, known: Float[np.ndarray, " k"]
+def _compared(
+    log_p: Float[np.ndarray, " n"], z: Float[np.ndarray, "n dim"], root: Matrix
 ) -> Judged:
-    z = fresh_draws(key, n, density.dim)
     log_q = log_q_of(z, root)
-    log_p = np.concatenate([known, density.values(coloured(mean, root, z[len(known) :]))])
     return Judged(diagnose(log_p, log_q, z, root), z, log_p, log_q)
 
 
