@@ -106,7 +106,7 @@ class Slow(mixvi.Density):
         return super().values(points)
 
 
-@pytest.mark.parametrize(("skew", "least", "most"), [(0.001, 80, 150), (0.2, 1000, 3000)])
+@pytest.mark.parametrize(("skew", "least", "most"), [(0.001, 250, 400), (0.2, 2000, 3000)])
 def test_a_posterior_that_is_nearly_gaussian_takes_few_fresh_draws(skew, least, most):
     """And few probes, where the fit itself took few steps."""
     density = Slow(skew)
@@ -114,6 +114,40 @@ def test_a_posterior_that_is_nearly_gaussian_takes_few_fresh_draws(skew, least, 
     assert post.verdict.startswith("Trust")
     assert post.elbo.se < 0.006 or skew > 0.1
     assert least <= density.asked <= most
+
+
+def shoulder(share, place, width):
+    """A standard normal with a narrow bump where few of its own draws fall."""
+
+    def log_density(w):
+        bump = jnp.log(share / width) - 0.5 * ((w[0] - place) / width) ** 2
+        return jnp.logaddexp(jnp.log1p(-share) - 0.5 * w[0] ** 2, bump) - 0.5 * (w[1:] ** 2).sum()
+
+    return log_density
+
+
+@pytest.mark.parametrize("key", [0, 3, 5, 12])
+@pytest.mark.parametrize("function", [mixvi.fit, mixvi.laplace])
+def test_mass_where_few_fresh_draws_fall(function, key):
+    """48 fresh draws saw nothing of it, or one ratio that broke Pareto's fit; draws from further
+    out do."""
+    post = function(shoulder(0.25, 3.2, 0.2), np.zeros(1), key=key)
+    assert post.verdict.startswith("Do not trust")
+
+
+def test_a_pareto_tail_without_a_scale():
+    """Log ratios that are equal but for a few: k-hat is not known, and nothing is raised."""
+    log_ratio = np.zeros(128)
+    for few in range(1, 12):
+        log_ratio[:few] = np.linspace(1e-9, 3.0, few)
+        _, khat = psis(log_ratio)
+        assert not math.isnan(khat)
+
+
+@pytest.mark.parametrize("n", [100, 300, 5000])
+def test_the_number_of_fresh_draws_that_a_user_asks_for(n):
+    post = mixvi.laplace(lambda w: -0.5 * w @ w, np.zeros(2), diagnostics=n)
+    assert len(post.importance_weights()[1]) == n
 
 
 FINE, ODD, WRONG = Moments(0.1, 0.02, 1.02), Moments(0.1, 0.02, 1.3), Moments(0.1, 0.7, 1.02)

@@ -1,5 +1,7 @@
 """Steps over few draws that stand for steps over many: against steps over the many themselves."""
 
+import math
+
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -118,6 +120,27 @@ def test_where_few_mislead_the_many_go_on(monkeypatch):
     exact = stein(density, rough.mean, rough.root, MANY, Stop(tol=1e-8))
     assert end.code is Code.OK
     assert end.elbo == pytest.approx(exact.elbo, abs=1e-6)
+
+
+def test_a_way_that_leads_where_there_is_no_density():
+    """The first comparison is finite, a later one not: steps over the many go on from the best."""
+    few, many = points(16, DIM), points(2**12, DIM)
+
+    def cut(w):
+        return jnp.where(jnp.abs(w[0] - 0.3) > 3.5 * 0.5, -jnp.inf, counts(w))
+
+    density = density_of(cut, DIM)
+    start = stein(density, MEAN, 0.8 * ROOT, few, Stop(max_steps=1))
+    end = stein_on_many(density, start, few, many, Stop())
+    assert math.isfinite(Shape.of(density.expect(*end.seen, many), end.seen[1]).elbo)
+
+
+@pytest.mark.parametrize("max_steps", [1, 2, 5])
+def test_no_more_steps_than_allowed(max_steps):
+    density = density_of(counts, DIM)
+    rough = stein(density, MEAN, ROOT, FEW, Stop(gain=1.0))
+    end = stein_on_many(density, rough, FEW, MANY, Stop(gain=1e-12, max_steps=max_steps))
+    assert end.code is Code.BOUND_OUT_OF_STEPS
 
 
 def test_many_draws_that_reach_where_there_is_no_density():

@@ -78,6 +78,17 @@ def test_growing_draws(strategy):
         assert post.elbo.value == pytest.approx(one.elbo.value, abs=1e-4)
 
 
+def test_a_function_that_raises_names_its_problem():
+    def fun_and_grad(w, data):
+        if data > 5:
+            raise RuntimeError("boom")
+        return -0.5 * float((w - data) @ (w - data)), data - w
+
+    function = mixvi.from_numpy(fun_and_grad)
+    with pytest.raises(mixvi.InputError, match="fit_many, problem 2: .*raised RuntimeError"):
+        mixvi.fit_many(function, np.zeros(2), np.array([1.0, 2.0, 6.0]))
+
+
 def test_stacked_numbers_and_indexing():
     data = batch()
     posts = mixvi.fit_many(

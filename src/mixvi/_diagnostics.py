@@ -118,8 +118,13 @@ class Diagnosis:
 
     @property
     def wants_wider(self) -> bool:
-        near_constant = self.kl < 0.005 and self.khat < AS_IT_IS
-        return not self.n_non_finite and self.kl < 2 * LEARNT.far and not near_constant
+        return not self.n_non_finite and self.kl < 2 * LEARNT.far
+
+    @property
+    def wider_agree(self) -> bool:
+        """Draws from further out see the same Gaussian."""
+        wider = self.wider
+        return wider is not None and wider.khat < AS_IT_IS and wider.within(*LEARNT.weigh)
 
 
 def wider_by(dim: int) -> float:
@@ -132,19 +137,33 @@ def moments(
     weights: Float[np.ndarray, " n"],
     khat: float,
     root: Float[np.ndarray, "dim dim"] | Float[np.ndarray, " dim"],
-    of_gaussian: bool = False,
+    own: Float[np.ndarray, " n"],
 ) -> Moments:
-    """Of the weighted points `root z`, against mean 0 and covariance `root root^T`. `of_gaussian`:
-    `z` are draws of that Gaussian, so what their own moments miss is luck, and taken off."""
+    """Of the weighted points `root z`, against mean 0 and covariance `root root^T`. With weights
+    `own` the points stand for that Gaussian itself: what their moments miss then is luck, and is
+    taken off."""
     steps = z * root if root.ndim == 1 else z @ root.T
     steps = steps / (np.abs(root) if root.ndim == 1 else np.sqrt((root**2).sum(1)))
     shift = weights @ steps
     square = weights @ (steps - shift) ** 2
-    if of_gaussian:
-        shift = shift - steps.mean(0)
-        square = np.maximum(square - (steps.var(0) - 1), 1e-4)
-    ratio = np.sqrt(square)
+    luck = own @ steps
+    square = np.maximum(square - (own @ (steps - luck) ** 2 - 1), 1e-4)
+    shift, ratio = shift - luck, np.sqrt(square)
     return Moments(khat, float(np.abs(shift).max()), float(np.maximum(ratio, 1 / ratio).max()))
+
+
+def wider_moments(
+    z: Float[np.ndarray, "n dim"],
+    log_p: Float[np.ndarray, " n"],
+    root: Float[np.ndarray, "dim dim"] | Float[np.ndarray, " dim"],
+) -> Moments:
+    """Of draws `root z` of the wider Gaussian, `z` of standard deviation `wider_by`."""
+    half = 0.5 * (z**2).sum(1)
+    log_ratio = log_p + half / wider_by(z.shape[1]) ** 2
+    if not np.isfinite(log_ratio).all():
+        return UNKNOWN
+    own = np.exp(half / wider_by(z.shape[1]) ** 2 - half)
+    return moments(z, *psis(log_ratio), root, own / own.sum())
 
 
 def diagnose(
@@ -165,7 +184,7 @@ def diagnose(
     peak = log_ratio.max()
     evidence = peak + math.log(np.exp(log_ratio - peak).mean())
     kl = max(0.0, float(evidence - elbo.value))
-    seen = moments(z, weights, khat, root, of_gaussian=True)
+    seen = moments(z, weights, khat, root, np.full(n, 1 / n))
     return Diagnosis(elbo, khat, kl, float(1 / (weights**2).sum()), seen, 0, n)
 
 
@@ -210,6 +229,8 @@ def _generalised_pareto(over: Float[np.ndarray, " tail"]) -> tuple[float, float]
     keep = weights >= 10 * np.finfo(float).eps
     weights, grid = weights[keep] / weights[keep].sum(), grid[keep]
     theta = float(grid @ weights)
+    if theta == 0 or not math.isfinite(theta):
+        return math.inf, math.nan
     shape = float(np.log1p(-theta * over).mean())
     scale = -shape / theta
     return (n * shape + 10 * 0.5) / (n + 10), scale

@@ -67,28 +67,32 @@ def stein_on_many(
     """From where steps over the few have come to where the test of `stop` is met over the many.
     Where the few mislead, by steps over the many themselves."""
     mean, root, past = start.mean, start.root, start.past
-    best = start
+    best, left = start, stop.max_steps
     for n_passes in range(1, MOST_COMPARISONS + 1):
         h = _slopes(density, mean, root, few)
         on_few, on_many = (density.expect(mean, root, rule) for rule in (few, many))
         shape = Shape.of(on_many, root)
         here = SteinState(mean, root, (mean, root), shape, past, math.inf, n_passes, Code.OK)
-        if not shape.finite:
+        if n_passes == 1 and not shape.finite:
             return dataclasses.replace(here, code=Code.NON_FINITE_DRAWS)
-        if n_passes > 1 and shape.elbo < best.elbo:
+        if n_passes > 1 and not shape.elbo >= best.elbo:
             break
         best = here
         corrected = Corrected(density, mean, root, on_few, on_many)
-        short = dataclasses.replace(stop, max_steps=MOST_STEPS)
+        short = dataclasses.replace(stop, max_steps=min(left, MOST_STEPS))
         new = stein(corrected, mean, root, few, short, past)
+        left -= new.n_passes
         missed = lost_on_the_way(few, root, h, new.seen[1], _slopes(density, *new.seen, few))
         if new.code is Code.OK and missed <= stop.gain:
             gain_left = max(new.gain_left, missed)
             return dataclasses.replace(new, gain_left=gain_left, n_passes=n_passes)
+        if left <= 0:
+            return dataclasses.replace(best, code=Code.BOUND_OUT_OF_STEPS)
         if not missed < MOST_NOISE * (new.elbo - shape.elbo):
             break
         mean, root = new.mean, new.root
-    return stein(density, best.mean, best.root, many, stop, past)
+    rest = dataclasses.replace(stop, max_steps=left)
+    return stein(density, best.mean, best.root, many, rest, past)
 
 
 def _slopes(density: Density, mean: Vector, root: Square, rule: Points) -> ByDraw:

@@ -26,7 +26,7 @@ from jaxtyping import Float
 
 from .._errors import InputError, MixviError
 from .._target import Target, precision_scope
-from ._memory import factorises, jaxpr_bytes
+from ._memory import factorises, jaxpr_bytes, n_cores
 from ._protocol import Density
 
 # Reverse differentiation keeps what the function makes on its way, and as much again coming back.
@@ -267,7 +267,12 @@ class JaxDensity(Density):
 
 @functools.cache
 def _threads() -> concurrent.futures.ThreadPoolExecutor:
-    return concurrent.futures.ThreadPoolExecutor(os.cpu_count(), "mixvi-points")
+    return concurrent.futures.ThreadPoolExecutor(n_cores(), "mixvi-points")
+
+
+if hasattr(os, "register_at_fork"):
+    # Threads do not live on in a child.
+    os.register_at_fork(after_in_child=_threads.cache_clear)
 
 
 # --- traces are kept --------------------------------------------------------------------------

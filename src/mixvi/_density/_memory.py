@@ -1,5 +1,6 @@
 """How a traced function may be run for many rows at once: in what memory, and how."""
 
+import os
 from collections.abc import Callable
 from typing import Any
 
@@ -66,3 +67,9 @@ def _aval_bytes(aval: Any) -> int:
     if shape is None or dtype is None:
         return 0
     return int(np.prod(shape, dtype=np.int64)) * getattr(dtype, "itemsize", 8)
+
+
+def n_cores() -> int:
+    """That this process may use."""
+    mine = getattr(os, "sched_getaffinity", None)
+    return len(mine(0)) if mine is not None else os.cpu_count() or 1

@@ -13,7 +13,7 @@ import numpy as np
 from jaxtyping import Float
 from scipy import stats
 
-from .._diagnostics import UNKNOWN, Elsewhere, OtherMode, diagnose, moments, psis, wider_by
+from .._diagnostics import Elsewhere, OtherMode, diagnose, wider_by, wider_moments
 from .._draws import FRESH, IID, PROBES, WIDER, Draws, Quadrature, generator_of, key_words
 from .._posterior import Judged, normal_logpdf
 from ._families import EigenScale, Family, FullRank, MeanOnly
@@ -148,10 +148,7 @@ def with_wider(
     log_p: Float[np.ndarray, " n"],
     root: Matrix | Vector,
 ) -> Judged:
-    z = z.astype(np.float64)
-    log_ratio = log_p.astype(np.float64) + 0.5 * (z**2).sum(1) / wider_by(z.shape[1]) ** 2
-    finite = np.isfinite(log_ratio).all()
-    told = moments(z, *psis(log_ratio), root.astype(np.float64)) if finite else UNKNOWN
+    told = wider_moments(*(one.astype(np.float64) for one in (z, log_p, root)))
     return dataclasses.replace(seen, diagnosis=dataclasses.replace(seen.diagnosis, wider=told))
 
 

@@ -16,7 +16,7 @@ import math
 from .._approximate._bound import Inspection, inspect
 from .._approximate._families import EigenScale, Family, FullRank, MeanOnly
 from .._errors import Code
-from .._judge._fresh import distance, first_look, fresh_elbo
+from .._judge._fresh import distance, first_look, fresh_elbo, judged
 from .._posterior import Posterior
 from ._around import refined, searched
 from ._case import Case, Fitted, Spec
@@ -32,10 +32,12 @@ def climbing(case: Case, first: Spec, warm: Posterior | None) -> Fitted:
     anchor, richest, options = case.anchor, case.options.richest, case.options
     at_mode = case.found.mode, case.found.root
     seen = first_look(case.density, *at_mode, options.key, options.n_fresh)
-    away = distance(seen)
-    if away < 0.5 * GAIN and case.found.n_repaired == 0:
-        # No Gaussian can gain more than what parts this one from the posterior where it has mass.
-        return Fitted("laplace", judged=seen, choice=_laplace_leaves(away))
+    if distance(seen) < 0.5 * GAIN and case.found.n_repaired == 0:
+        seen = judged(case.density, *at_mode, options.key, options.n_fresh, seen)
+        if (away := distance(seen)) < 0.5 * GAIN:
+            # No Gaussian can gain more than what parts this one from the posterior where it has
+            # mass.
+            return Fitted("laplace", judged=seen, choice=_laplace_leaves(away))
     inspection = inspect(case.density, anchor.centre, anchor.root, case.problem.rule(first))
     poor = is_poor(case, inspection.elbo)
     rung: Family | None = FullRank() if poor else cheapest(inspection, GAIN)

@@ -1,7 +1,6 @@
 """`fit_many`: many problems of one shape, each solved as `fit` would solve it."""
 
 import dataclasses
-import os
 from collections.abc import Callable
 from concurrent.futures import ThreadPoolExecutor
 from typing import Any, Unpack
@@ -13,6 +12,7 @@ from jaxtyping import PyTree
 
 from .._constraints import constrained
 from .._density._make import density_of
+from .._density._memory import n_cores
 from .._density._numpy import HYPER_REFUSED, NumpyFunction
 from .._density._protocol import Density
 from .._draws import Draws, Quadrature
@@ -110,12 +110,12 @@ def fit_many(
         strategy = "map" if is_numpy or jax.default_backend() == "cpu" else "vmap"
     with Progress(len(batch), progress) as report:
         if hyper is None and strategy != "vmap":
-            n_threads = 1 if is_numpy or strategy == "loop" else _cores()
+            n_threads = 1 if is_numpy or strategy == "loop" else n_cores()
             outcomes = _in_threads(batch, n_threads, report)
         else:
             from .._first._many import by_first_engine  # its libraries take long to import
 
-            outcomes = by_first_engine(batch, strategy, _cores(), report)
+            outcomes = by_first_engine(batch, strategy, n_cores(), report)
     return Posteriors(post for post, _ in outcomes)
 
 
@@ -126,7 +126,10 @@ def _in_threads(batch: Batch, n_threads: int, report: Callable[[int], None]) -> 
         target, options = batch.part(i), batch.options
         density = density_of(batch.log_density, target, options.dtype, options.memory)
         start = batch.starts[i].astype(np.float64)
-        outcome = solve(Problem(density, target, start, options, batch.fixed))
+        try:
+            outcome = solve(Problem(density, target, start, options, batch.fixed))
+        except InputError as err:
+            raise InputError(f"fit_many, problem {i}: {err}") from err
         report(1)
         return outcome
 
@@ -134,11 +137,6 @@ def _in_threads(batch: Batch, n_threads: int, report: Callable[[int], None]) -> 
         first = one(0)
         with ThreadPoolExecutor(n_threads, "mixvi-many") as pool:
             return [first, *pool.map(one, range(1, len(batch)))]
-
-
-def _cores() -> int:
-    mine = getattr(os, "sched_getaffinity", None)
-    return len(mine(0)) if mine is not None else os.cpu_count() or 1
 
 
 def _prepare_batch(

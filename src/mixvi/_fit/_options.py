@@ -115,6 +115,7 @@ class Options:
     tol: Any  # a number, or None: the gain left is the test
     max_steps: int
     diagnostics: int  # fresh draws for the verdict; 0 for none
+    may_use_fewer: bool  # where fewer tell as much; not where the user gives a number
     on_indefinite: str
     hyper_steps: int
     memory: int
@@ -217,6 +218,7 @@ def checked(given: FitOptions) -> Options:
         tol=_tolerance(asked["tol"]),
         max_steps=_count("max_steps", asked["max_steps"], least=1),
         diagnostics=_fresh_draws(asked["diagnostics"]),
+        may_use_fewer=isinstance(asked["diagnostics"], bool),
         on_indefinite=asked["on_indefinite"],
         hyper_steps=_count("hyper_steps", asked["hyper_steps"], least=0),
         memory=_bytes(asked["memory"]),

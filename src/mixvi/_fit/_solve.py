@@ -66,11 +66,14 @@ def _fitted(problem: Problem, warm: Posterior | None) -> Solution:
 
 
 def _with_wider_draws(case: Case, fitted: Fitted) -> Fitted:
-    seen = fitted.judged
-    if seen is None or not case.options.diagnostics or not seen.diagnosis.wants_wider:
+    """As many as there are fresh ones; where few of both do not agree, many of both."""
+    seen, options = fitted.judged, case.options
+    if seen is None or not options.diagnostics or not seen.diagnosis.wants_wider:
         return fitted
-    gaussian = fitted.gaussian(case.found)
-    wider = with_wider_draws(case.density, *gaussian, case.options.key, seen)
+    ask = (case.density, *fitted.gaussian(case.found), options.key)
+    wider = with_wider_draws(*ask, seen)
+    if len(seen.log_p) < options.n_fresh and not wider.diagnosis.wider_agree:
+        wider = with_wider_draws(*ask, judged(*ask, options.n_fresh, seen, all_of_them=True))
     return dataclasses.replace(fitted, judged=wider)
 
 
@@ -125,7 +128,8 @@ def _without_mode(case: Case) -> Fitted | None:
 def _diagnosed(case: Case, fitted: Fitted) -> Solution:
     density, key, n = case.density, case.options.key, case.options.n_fresh
     mean, root = fitted.gaussian(case.found)
-    seen = judged(density, mean, root, key, n, fitted.judged)
+    exactly = not case.options.may_use_fewer
+    seen = judged(density, mean, root, key, n, fitted.judged, all_of_them=exactly)
     fitted = dataclasses.replace(fitted, judged=seen)
     if seen.diagnosis.n_non_finite:
         return case, fitted, Elsewhere(), []

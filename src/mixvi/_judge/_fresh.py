@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from .._density._protocol import Density, Matrix, coloured
-from .._diagnostics import AS_IT_IS, UNKNOWN, diagnose, moments, psis, wider_by
+from .._diagnostics import AS_IT_IS, diagnose, wider_by, wider_moments
 from .._draws import FRESH, IID, WIDER, generator_of, key_words
 from .._posterior import Judged, normal_logpdf
 
@@ -19,19 +19,27 @@ Vector = Float[np.ndarray, " dim"]
 GAP = 0.01
 # More draws are asked for until the bound is known this well, in nats, and k-hat is no alarm.
 KNOWN = 0.006
-# The draws of a first look, and those of a second one.
-FIRST_LOOK, SECOND_LOOK = 48, 250
+# Draws of a first look, which decides nothing but what to try next; draws that may be enough for a
+# verdict, where as many from further out agree.
+FIRST_LOOK, FEWEST = 48, 128
 
 
 def judged(
-    density: Density, mean: Vector, root: Matrix, key: Any, n: int, seen: Judged | None = None
+    density: Density,
+    mean: Vector,
+    root: Matrix,
+    key: Any,
+    n: int,
+    seen: Judged | None = None,
+    all_of_them: bool = False,
 ) -> Judged:
     """`log p~` against `log q` at fresh points of `N(mean, root root^T)`: at `n` of them, or at
-    fewer where the two differ by next to nothing. `seen`: at the first of them. How many points one
+    fewer where the two differ by next to nothing. `seen`: at the
+    first of them. How many points one
     call answers decides how many are asked, never how many count."""
     z = fresh_draws(key, n, density.dim)
     log_p = np.empty(0) if seen is None else seen.log_p
-    for enough in sorted({min(FIRST_LOOK, n), min(SECOND_LOOK, n), n}):
+    for enough in [n] if all_of_them else sorted({min(FEWEST, n), n}):
         if (known := len(log_p)) < enough:
             asked = max(enough, min(known + density.values_at_once, n))
             more = density.values(coloured(mean, root, z[known:asked]))
@@ -90,8 +98,7 @@ def with_wider_draws(
     """Draws of a wider Gaussian as well, for posteriors that are not quite Gaussian."""
     z = _wider(key_words(key), len(seen.z), density.dim)
     log_p = density.values(coloured(mean, root, z))
-    log_ratio = log_p + 0.5 * (z**2).sum(1) / wider_by(density.dim) ** 2
-    told = moments(z, *psis(log_ratio), root) if np.isfinite(log_ratio).all() else UNKNOWN
+    told = wider_moments(z, log_p, root)
     return dataclasses.replace(seen, diagnosis=dataclasses.replace(seen.diagnosis, wider=told))
 
 
