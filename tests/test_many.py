@@ -85,7 +85,7 @@ def test_a_function_that_raises_names_its_problem():
         return -0.5 * float((w - data) @ (w - data)), data - w
 
     function = mixvi.from_numpy(fun_and_grad)
-    with pytest.raises(mixvi.InputError, match="fit_many, problem 2: .*raised RuntimeError"):
+    with pytest.raises(mixvi.InputError, match=r"fit_many, problem 2: .*raised RuntimeError"):
         mixvi.fit_many(function, np.zeros(2), np.array([1.0, 2.0, 6.0]))
 
 
