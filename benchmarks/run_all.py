@@ -23,6 +23,7 @@ CORE = {
     "Peak memory": ["memory.py"],
     "Nesting on Cauchy posteriors": ["nesting.py"],
     "Known-bad targets: what the user sees": ["known_bad.py"],
+    "Mass where few draws fall: how often it is trusted": ["shoulders.py"],
     "Bad inputs: the sentence each gets": ["bad_inputs.py"],
 }
 MODELS = {

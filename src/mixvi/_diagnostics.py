@@ -216,9 +216,11 @@ def psis(log_ratio: Float[np.ndarray, " n"]) -> tuple[Float[np.ndarray, " n"], f
     return weights / weights.sum(), khat
 
 
+@np.errstate(all="ignore")
 def _generalised_pareto(over: Float[np.ndarray, " tail"]) -> tuple[float, float]:
     """Shape and scale of exceedances in ascending order (Zhang and Stephens 2009), the shape
-    drawn towards 1/2 with the weight of ten observations."""
+    drawn towards 1/2 with the weight of ten observations; infinite where one exceedance is all
+    there is."""
     n = len(over)
     n_grid = 30 + math.isqrt(n)
     grid = 1 - np.sqrt(n_grid / (np.arange(1, n_grid + 1) - 0.5))

@@ -72,7 +72,8 @@ def stein_on_many(
         h = _slopes(density, mean, root, few)
         on_few, on_many = (density.expect(mean, root, rule) for rule in (few, many))
         shape = Shape.of(on_many, root)
-        here = SteinState(mean, root, (mean, root), shape, past, math.inf, n_passes, Code.OK)
+        gain = shape.gain_mean + shape.gain_root if shape.finite else math.inf
+        here = SteinState(mean, root, (mean, root), shape, past, gain, n_passes, Code.OK)
         if n_passes == 1 and not shape.finite:
             return dataclasses.replace(here, code=Code.NON_FINITE_DRAWS)
         if n_passes > 1 and not shape.elbo >= best.elbo:

@@ -102,7 +102,8 @@ def fit(
     - `tol`: largest gradient and step at the end, in posterior standard deviations. Left out, a
       search ends where less than 1e-4 nat is left to gain, which fresh draws could not see.
     - `max_steps`: passes over the draws in one search.
-    - `diagnostics`: judge the result on fresh draws (1000, or the number given).
+    - `diagnostics`: judge the result on fresh draws: 1000, or 128 where these tell as much; a
+      number is the number used.
     - `on_indefinite`: "raise", or repair the Hessian by "absolute" or "damp".
     - `hyper_steps`: most evaluations of Laplace's evidence; 0 leaves its hyperparameters alone.
     - `memory`: bytes that a pass over the draws may take, such as "2GiB"; 1 GiB when left out

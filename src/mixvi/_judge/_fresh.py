@@ -33,10 +33,9 @@ def judged(
     seen: Judged | None = None,
     all_of_them: bool = False,
 ) -> Judged:
-    """`log p~` against `log q` at fresh points of `N(mean, root root^T)`: at `n` of them, or at
-    fewer where the two differ by next to nothing. `seen`: at the
-    first of them. How many points one
-    call answers decides how many are asked, never how many count."""
+    """`log p~` against `log q` at fresh points of `N(mean, root root^T)`: at `n` of them or, unless
+    `all_of_them` are wanted, at fewer where the two differ by next to nothing. `seen`: at the first
+    ones. How many points one call answers decides how many are asked, never how many count."""
     z = fresh_draws(key, n, density.dim)
     log_p = np.empty(0) if seen is None else seen.log_p
     for enough in [n] if all_of_them else sorted({min(FEWEST, n), n}):
@@ -95,7 +94,7 @@ def log_q_of(z: Float[np.ndarray, "n dim"], root: Matrix) -> Float[np.ndarray, "
 def with_wider_draws(
     density: Density, mean: Vector, root: Matrix, key: Any, seen: Judged
 ) -> Judged:
-    """Draws of a wider Gaussian as well, for posteriors that are not quite Gaussian."""
+    """As many draws of a wider Gaussian as well: mass that few fresh draws reach."""
     z = _wider(key_words(key), len(seen.z), density.dim)
     log_p = density.values(coloured(mean, root, z))
     told = wider_moments(z, log_p, root)
