@@ -143,7 +143,7 @@ def test_a_pareto_tail_without_a_scale():
     density = density_of(shoulder(0.25, 3.2, 0.2), 1)
     found = laplace(density, np.zeros(1))
     seen = first_look(density, found.mode, found.root, 0, 1000)
-    assert np.ptp(np.sort(seen.log_p - seen.log_q)[:-1]) < 1e-12
+    assert np.ptp(np.sort(seen.log_p - seen.log_q)[:-1]) < 1e-6
     assert seen.diagnosis.khat == math.inf
 
 
