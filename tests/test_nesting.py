@@ -7,6 +7,7 @@ import pytest
 import mixvi
 from mixvi._approximate._climb import Anchor, FamilyBound, _best_start
 from mixvi._approximate._laplace import eigen_root, laplace
+from mixvi._approximate._tilt import Tilt
 from targets import cauchy, cauchy_data, density_of, logistic, logistic_data, points
 
 PAIRS = [("mu", "eig"), ("eig", "full"), ("mu", "lr")]
@@ -98,10 +99,10 @@ def test_the_start_is_the_best_candidate_and_only_tried_where_it_matters(wide):
     density, family, n = density_of(log_density, 2), mixvi.MeanField(), 200
     found = laplace(density, 0.3 * np.ones(2))
     anchor = Anchor(found.mode, eigen_root(found.root), found.log_evidence)
-    bound = FamilyBound(density, anchor, family, points(n, 2))
+    bound = FamilyBound(density, anchor, family, points(n, 2), Tilt.none(2))
     m, a = np.zeros(2), np.eye(2)
     before = density.n_values
-    chosen = _best_start(bound, family, m, a, None)
+    chosen = _best_start(bound, family, m, a, np.zeros(0), None)
     tried = (density.n_values - before) // n
     candidates = family.starts(bound.root, a, np.zeros((2, 2)), anchor.root)
     values = [bound.value(np.concatenate([m, phi])) for phi in candidates]

@@ -18,7 +18,17 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float
 
-from .._density._protocol import Density, Expectation, Matrix, Points, Rule, averaged, coloured
+from .._density._protocol import (
+    NOTHING,
+    Density,
+    Expectation,
+    Matrix,
+    Points,
+    Rule,
+    averaged,
+    coloured,
+)
+from ._tilt import Tilt
 
 Vector = Float[np.ndarray, " dim"]
 Square = Float[np.ndarray, "dim dim"]
@@ -36,22 +46,27 @@ def dense(root: Matrix) -> Square:
 
 @dataclasses.dataclass(frozen=True)
 class Shape:
-    """The bound of `N(mean, root root^T)` with its slopes."""
+    """The bound of `N(mean, root root^T)` with its slopes; `in_tau`: in the coordinates of
+    hyperparameters that are learnt."""
 
     elbo: float
     pull: Vector
     bend: Square
+    in_tau: Float[np.ndarray, " tau"] = dataclasses.field(default_factory=lambda: NOTHING)
 
     @classmethod
-    def of(cls, expected: Expectation, root: Square) -> "Shape":
+    def of(cls, expected: Expectation, root: Square, tilt: Tilt | None = None) -> "Shape":
         bent = root.T @ dense(expected.cross)
         bound = expected.value + entropy(root)
-        return cls(bound, root.T @ expected.gradient, -0.5 * (bent + bent.T))
+        in_tau = NOTHING if tilt is None else tilt.slope(expected)
+        return cls(bound, root.T @ expected.gradient, -0.5 * (bent + bent.T), in_tau)
 
     @property
     def finite(self) -> bool:
         return math.isfinite(self.elbo) and bool(
-            np.isfinite(self.pull).all() and np.isfinite(self.bend).all()
+            np.isfinite(self.pull).all()
+            and np.isfinite(self.bend).all()
+            and np.isfinite(self.in_tau).all()
         )
 
     @functools.cached_property

@@ -1,8 +1,8 @@
 """A family around an anchor: the search over its bound, through the families that it contains.
 
-w = c + W m + R A(phi) z        c, W: centre and root of the anchor;  R: W, or a diagonal
+w = c + W m + drift tau + R A(phi) z    c, W: centre and root of the anchor;  R: W, or a diagonal
 
-d/dm = W^T E g,      d/dphi: the family's pull-back of N = R^T E[g z^T]
+d/dm = W^T E g,      d/dphi: the family's pull-back of N = R^T E[g z^T],      d/dtau: see `_tilt`
 """
 
 import dataclasses
@@ -16,9 +16,11 @@ from .._errors import Code
 from ._bound import Shape, bound_at, dense
 from ._families import Family
 from ._search import Stop, Summit, quasi_newton, scaled_conjugate_gradients
+from ._tilt import Learnt, Tau, Tilt
 
 Vector = Float[np.ndarray, " dim"]
 Params = Float[np.ndarray, " free"]
+Phi = Float[np.ndarray, " phi"]
 Square = Float[np.ndarray, "dim dim"]
 # A last step that is not looked at any more must be small.
 SAFE_STEP = 0.1
@@ -38,8 +40,11 @@ class Anchor:
 
 @dataclasses.dataclass(frozen=True)
 class FamilyState:
-    """Where the search over a family's bound ended, and the Gaussian that is there."""
+    """Where the search over a family's bound ended, and the Gaussian that is there. `density`: with
+    the hyperparameters that are there."""
 
+    density: Density
+    learnt: Learnt
     params: Params
     mean: Vector
     root: Matrix
@@ -51,39 +56,50 @@ class FamilyState:
 
 
 class FamilyBound:
-    """The bound of one family around one anchor, over flat parameters `(m, phi)`."""
+    """The bound of one family around one anchor, over flat parameters `(m, phi, tau)`."""
 
-    def __init__(self, density: Density, anchor: Anchor, family: Family, rule: Rule):
+    def __init__(self, density: Density, anchor: Anchor, family: Family, rule: Rule, tilt: Tilt):
         self.density, self.anchor, self.family, self.rule = density, anchor, family, rule
+        self.tilt = tilt
         self.dim = len(anchor.centre)
         self.root = family.root(anchor.root)
         log_det = np.log(self.root).sum() if self.root.ndim == 1 else None
         log_det = np.linalg.slogdet(self.root)[1] if log_det is None else log_det
         self.entropy = float(log_det) + 0.5 * self.dim * (1 + math.log(2 * math.pi))
 
+    def parts(self, params: Params) -> tuple[Vector, Phi, Tau]:
+        """`m`, `phi` and `tau`."""
+        end = len(params) - self.tilt.size
+        return params[: self.dim], params[self.dim : end], params[end:]
+
+    def density_at(self, params: Params) -> Density:
+        return self.tilt.bind(self.density, self.parts(params)[2])
+
     def gaussian(self, params: Params) -> tuple[Vector, Matrix]:
-        m, phi = params[: self.dim], params[self.dim :]
-        mean = self.anchor.centre + self.anchor.root @ m
-        return mean, self.family.right_multiply(self.root, phi)
+        m, phi, tau = self.parts(params)
+        return self._mean(m, tau), self.family.right_multiply(self.root, phi)
+
+    def _mean(self, m: Vector, tau: Tau) -> Vector:
+        return self.anchor.centre + self.anchor.root @ m + self.tilt.drift @ tau
 
     def __call__(self, params: Params) -> tuple[float, Params]:
         """The bound and its gradient: one pass."""
-        phi = params[self.dim :]
-        expected = self.density.expect(*self.gaussian(params), self.rule)
+        phi = self.parts(params)[1]
+        expected = self.density_at(params).expect(*self.gaussian(params), self.rule)
         value = expected.value + self.entropy + float(self.family.log_det(phi, self.dim))
         cross = expected.cross
         n = self.root * cross if self.root.ndim == 1 else self.root.T @ cross
-        slopes = [self.anchor.root.T @ expected.gradient, self.family.pull_back(n, phi)]
-        return value, np.concatenate(slopes)
+        in_m = self.anchor.root.T @ expected.gradient
+        in_phi = self.family.pull_back(n, phi)
+        return value, np.concatenate([in_m, in_phi, self.tilt.slope(expected)])
 
     def value(self, params: Params) -> float:
-        return bound_at(self.density, *self.gaussian(params), self.rule)
+        return bound_at(self.density_at(params), *self.gaussian(params), self.rule)
 
-    def root_gradient(self, m: Vector, a: Square) -> Square:
+    def root_gradient(self, m: Vector, a: Square, tau: Tau) -> Square:
         """The gradient with respect to a dense `A` at `a`: `R^T E[g z^T] + a^-T`."""
-        mean = self.anchor.centre + self.anchor.root @ m
-        around = dense(self.root)
-        expected = self.density.expect(mean, around @ a, self.rule)
+        around, density = dense(self.root), self.tilt.bind(self.density, tau)
+        expected = density.expect(self._mean(m, tau), around @ a, self.rule)
         return around.T @ dense(expected.cross) + np.linalg.inv(a).T
 
 
@@ -94,6 +110,7 @@ def climb(
     rule: Rule,
     stop: Stop,
     optimiser: str,
+    tilt: Tilt,
     poorer_first: bool = True,
 ) -> FamilyState:
     """From the anchor through the poorer families, each from where the last ended.
@@ -101,15 +118,15 @@ def climb(
     A family contains its poorer one exactly on the same draws and no search ever goes down, so a
     richer family never ends below a poorer one.
     """
-    m, a, found = np.zeros_like(anchor.centre), np.eye(len(anchor.centre)), None
+    m, a, tau, found = np.zeros_like(anchor.centre), np.eye(len(anchor.centre)), tilt.start, None
     n_passes, bound = 0, None
     for rung in _rungs(family) if poorer_first else [family]:
-        bound = FamilyBound(density, anchor, rung, rule)
-        params = _best_start(bound, rung, m, a, found)
+        bound = FamilyBound(density, anchor, rung, rule, tilt)
+        params = _best_start(bound, rung, m, a, tau, found)
         found = maximise(bound, params, stop, optimiser)
         n_passes += found.n_passes + rung.start_is_stationary
-        phi = found.point[bound.dim :]
-        m, a = found.point[: bound.dim], dense(rung.right_multiply(np.eye(bound.dim), phi))
+        m, phi, tau = bound.parts(found.point)
+        a = dense(rung.right_multiply(np.eye(bound.dim), phi))
     assert bound is not None
     assert found is not None
     return _ended(bound, found, n_passes)
@@ -123,20 +140,21 @@ def resume(
     params: Params,
     stop: Stop,
     optimiser: str,
+    tilt: Tilt,
 ) -> FamilyState:
     """From parameters of the same family: more draws, or a warm start."""
-    bound = FamilyBound(density, anchor, family, rule)
+    bound = FamilyBound(density, anchor, family, rule, tilt)
     found = maximise(bound, params, stop, optimiser)
     return _ended(bound, found, found.n_passes)
 
 
-def nearest(anchor: Anchor, family: Family, mean: Vector, root: Matrix) -> Params:
+def nearest(anchor: Anchor, family: Family, mean: Vector, root: Matrix, tilt: Tilt) -> Params:
     """The parameters of `family` around `anchor` nearest to the Gaussian `(mean, root root^T)`."""
     around = family.root(anchor.root)
     a = dense(root) / around[:, None] if around.ndim == 1 else np.linalg.solve(around, dense(root))
     m = np.linalg.solve(anchor.root, mean - anchor.centre)
     phi = family.starts(around, a, np.zeros_like(a), anchor.root)[0]
-    return np.concatenate([m, phi])
+    return np.concatenate([m, phi, tilt.start])
 
 
 def maximise(bound: FamilyBound, params: Params, stop: Stop, optimiser: str) -> Summit:
@@ -165,9 +183,9 @@ def _first_hessian(bound: FamilyBound, params: Params):
     of_phi = bound.family.first_curvature(shape.bend)
 
     def inverse(q: Params) -> Params:
-        m, phi = q[: bound.dim], q[bound.dim :]
+        m, phi, tau = bound.parts(q)
         m = vectors @ ((vectors.T @ m) / floored)
-        return np.concatenate([m, phi if of_phi is None else phi / of_phi])
+        return np.concatenate([m, phi if of_phi is None else phi / of_phi, tau])
 
     return inverse
 
@@ -181,7 +199,7 @@ def _rungs(family: Family) -> list[Family]:
 
 
 def _best_start(
-    bound: FamilyBound, family: Family, m: Vector, a: Square, poorer: Summit | None
+    bound: FamilyBound, family: Family, m: Vector, a: Square, tau: Tau, poorer: Summit | None
 ) -> Params:
     """The candidate with the highest bound.
 
@@ -190,10 +208,10 @@ def _best_start(
     two are equal, for a Laplace covariance far too wide they are not.
     """
     stationary = family.start_is_stationary
-    gradient = bound.root_gradient(m, a) if stationary else np.zeros_like(a)
+    gradient = bound.root_gradient(m, a, tau) if stationary else np.zeros_like(a)
     gradient = gradient if np.isfinite(gradient).all() else np.zeros_like(a)
     phis = family.starts(bound.root, a, gradient, bound.anchor.root)
-    first = np.concatenate([m, phis[0]])
+    first = np.concatenate([m, phis[0], tau])
     if len(phis) == 1:
         return first
     if not stationary:
@@ -205,7 +223,7 @@ def _best_start(
             return first
     # A poorer search that went nowhere finite has nothing to hand on: its mean is the centre then.
     means = [m] if poorer is None else [m, np.zeros_like(m)]
-    grid = [np.concatenate([mean, phi]) for mean in means for phi in phis]
+    grid = [np.concatenate([mean, phi, tau]) for mean in means for phi in phis]
     values = np.array([bound.value(params) for params in grid])
     return grid[int(np.argmax(np.where(np.isfinite(values), values, -np.inf)))]
 
@@ -217,5 +235,14 @@ def _ended(bound: FamilyBound, found: Summit, n_passes: int) -> FamilyState:
     mean, root = bound.gaussian(params)
     gradient = float(np.abs(found.gradient).max(initial=0.0))
     return FamilyState(
-        params, mean, root, found.value, gradient, found.gain_left, n_passes, found.code
+        density=bound.density_at(params),
+        learnt=Learnt(bound.tilt, bound.parts(params)[2], bound.parts(found.gradient)[2]),
+        params=params,
+        mean=mean,
+        root=root,
+        elbo=found.value,
+        gradient=gradient,
+        gain_left=found.gain_left,
+        n_passes=n_passes,
+        code=found.code,
     )

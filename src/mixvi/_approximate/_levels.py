@@ -73,7 +73,8 @@ def stein_on_many(
         on_few, on_many = (density.expect(mean, root, rule) for rule in (few, many))
         shape = Shape.of(on_many, root)
         gain = shape.gain_mean + shape.gain_root if shape.finite else math.inf
-        here = SteinState(mean, root, (mean, root), shape, past, gain, n_passes, Code.OK)
+        at = (density, start.learnt, mean, root, (mean, root))
+        here = SteinState(*at, shape, past, gain, n_passes, Code.OK)
         if n_passes == 1 and not shape.finite:
             return dataclasses.replace(here, code=Code.NON_FINITE_DRAWS)
         if n_passes > 1 and not shape.elbo >= best.elbo:
@@ -86,7 +87,9 @@ def stein_on_many(
         missed = lost_on_the_way(few, root, h, new.seen[1], _slopes(density, *new.seen, few))
         if new.code is Code.OK and missed <= stop.gain:
             gain_left = max(new.gain_left, missed)
-            return dataclasses.replace(new, gain_left=gain_left, n_passes=n_passes)
+            return dataclasses.replace(
+                new, density=density, gain_left=gain_left, n_passes=n_passes
+            )
         if left <= 0:
             return dataclasses.replace(best, code=Code.BOUND_OUT_OF_STEPS)
         if not missed < MOST_NOISE * (new.elbo - shape.elbo):

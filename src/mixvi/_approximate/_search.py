@@ -108,6 +108,7 @@ def quasi_newton(
     rounding: float,
     first: Callable[[Vector], Vector] | None = None,
     dense: bool = True,
+    longest_step: float = LONGEST_STEP,
 ) -> Summit:
     """`first`: the inverse Hessian of the negative bound at the start, times a vector; the identity
     when left out."""
@@ -117,10 +118,10 @@ def quasi_newton(
     if not math.isfinite(value) or not np.isfinite(gradient).all():
         return Summit(point, value, gradient, nowhere, math.inf, 1, Code.NON_FINITE_DRAWS)
     while True:
-        step = _capped(inverse.times(gradient))
+        step = _capped(inverse.times(gradient), longest_step)
         if not float(step @ gradient) > 0:
             inverse.forget()
-            step = _capped(gradient)
+            step = _capped(gradient, longest_step)
         gain = 0.5 * float(step @ gradient)
         if not misjudged and _settled(value, gradient, step, gain, stop, rounding):
             paid = step if stop.takes_last_step else nowhere
@@ -153,9 +154,9 @@ def quasi_newton(
                 break
 
 
-def _capped(step: Vector) -> Vector:
+def _capped(step: Vector, longest_step: float) -> Vector:
     longest = np.abs(step).max(initial=0.0)
-    return step * (LONGEST_STEP / longest) if longest > LONGEST_STEP else step
+    return step * (longest_step / longest) if longest > longest_step else step
 
 
 def _shortened(value: float, new_value: float, share: float, slope: float) -> float:

@@ -6,6 +6,7 @@ the same draws: one pass serves all of them.
 
 import collections
 import contextlib
+import copy
 from collections.abc import Iterator
 
 import numpy as np
@@ -14,9 +15,14 @@ from jaxtyping import Float
 from .._draws import Nodes
 from .._errors import InputError, MixviError
 from ._predictors import PredictorDensity
-from ._protocol import Density, Expectation, Matrix, Rule
+from ._protocol import NOTHING, Density, EvidenceSlopes, Expectation, Matrix, Rule
 
 EXPECTATIONS_KEPT = 6
+HYPERS_KEPT = 4
+
+
+def _count(name: str) -> property:
+    return property(lambda self: self.counts[name])
 
 
 class Counted(Density):
@@ -25,34 +31,49 @@ class Counted(Density):
 
     def __init__(self, inner: Density):
         self.inner, self.dim, self.resolution = inner, inner.dim, inner.resolution
-        self.values_at_once = inner.values_at_once
-        self.n_values = self.n_gradients = self.n_hessians = self.n_products = self.n_passes = 0
+        self.values_at_once, self.n_hyper = inner.values_at_once, inner.n_hyper
+        self.counts: collections.Counter[str] = collections.Counter()
+        # Shared by all that are bound to other hyperparameters.
+        self._bound: collections.deque[tuple[np.ndarray, Counted]] = collections.deque(
+            maxlen=HYPERS_KEPT
+        )
+        self._remember_nothing()
+
+    def _remember_nothing(self) -> None:
         self._points: np.ndarray | None = None
-        self._gradients: tuple[np.ndarray, np.ndarray] | None = None
+        self._gradients: tuple[np.ndarray, np.ndarray, np.ndarray] | None = None
         self._expected: collections.deque[tuple] = collections.deque(maxlen=EXPECTATIONS_KEPT)
 
     def prepare(self) -> None:
         self.inner.prepare()
 
     def values(self, points: Float[np.ndarray, "n dim"]) -> Float[np.ndarray, " n"]:
-        self.n_values += len(points)
+        self.counts["values"] += len(points)
         return self.inner.values(points)
 
     def gradients(
         self, points: Float[np.ndarray, "n dim"]
     ) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, "n dim"]]:
+        return self.joint_gradients(points)[:2]
+
+    def joint_gradients(
+        self, points: Float[np.ndarray, "n dim"]
+    ) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, "n dim"], Float[np.ndarray, " hyper"]]:
         known = self._points is not None and np.array_equal(points, self._points)
         if self._gradients is None or not known:
-            self.n_gradients += len(points)
-            self.n_passes += 1
+            self.counts["gradients"] += len(points)
+            self.counts["passes"] += 1
             self._points, self._gradients = points, self._asked_for(points)
         return self._gradients
 
-    def _asked_for(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _asked_for(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Copies: a density may use its arrays again."""
         name, n = type(self.inner).__name__, len(points)
         try:
-            values, gradients = self.inner.gradients(points)
+            if self.n_hyper:
+                values, gradients, slope = self.inner.joint_gradients(points)
+            else:
+                (values, gradients), slope = self.inner.gradients(points), NOTHING
             values, gradients = np.array(values, float), np.array(gradients, float)
         except (TypeError, ValueError) as err:
             if isinstance(err, MixviError):
@@ -63,7 +84,7 @@ class Counted(Density):
                 f"{name}.gradients returned arrays of shapes {values.shape} and {gradients.shape} "
                 f"for {n} points; they must be ({n},) and ({n}, {self.dim})."
             )
-        return values, gradients
+        return values, gradients, slope
 
     def expect(self, mean: Float[np.ndarray, " dim"], root: Matrix, rule: Rule) -> Expectation:
         for known, answer in self._expected:
@@ -77,14 +98,14 @@ class Counted(Density):
         by_points = type(self.inner).expect in (Density.expect, PredictorDensity.expect)
         if by_points and not isinstance(rule, Nodes):
             return Density.expect(self, mean, root, rule)
-        self.n_gradients += len(rule.weights) if isinstance(rule, Nodes) else len(rule.z)
-        self.n_passes += 1
+        self.counts["gradients"] += len(rule.weights) if isinstance(rule, Nodes) else len(rule.z)
+        self.counts["passes"] += 1
         return self.inner.expect(mean, root, rule)
 
     def curvature(
         self, point: Float[np.ndarray, " dim"]
     ) -> tuple[float, Float[np.ndarray, " dim"], Float[np.ndarray, "dim dim"]]:
-        self.n_hessians += 1
+        self.counts["hessians"] += 1
         if type(self.inner).curvature is not Density.curvature:
             return self.inner.curvature(point)
         with self._uncounted():
@@ -93,7 +114,7 @@ class Counted(Density):
     def product(
         self, point: Float[np.ndarray, " dim"], vector: Float[np.ndarray, " dim"]
     ) -> tuple[float, Float[np.ndarray, " dim"], Float[np.ndarray, " dim"]]:
-        self.n_products += 1
+        self.counts["products"] += 1
         if type(self.inner).product is not Density.product:
             return self.inner.product(point, vector)
         with self._uncounted():
@@ -102,14 +123,44 @@ class Counted(Density):
     @contextlib.contextmanager
     def _uncounted(self) -> Iterator[None]:
         """Differences of gradients are counted as what they stand for."""
-        counts = self.n_passes, self.n_gradients
+        counts = self.counts.copy()
         yield
-        self.n_passes, self.n_gradients = counts
+        self.counts["passes"], self.counts["gradients"] = counts["passes"], counts["gradients"]
+
+    def at(self, theta: Float[np.ndarray, " hyper"]) -> "Counted":
+        """Counted together with this one; the last ones are remembered with their answers."""
+        for known, one in self._bound:
+            if np.array_equal(theta, known):
+                return one
+        other = copy.copy(self)
+        other.inner = self.inner.at(theta)
+        other._remember_nothing()
+        self._bound.append((theta.copy(), other))
+        return other
+
+    def evidence_slopes(
+        self, mode: Float[np.ndarray, " dim"], root: Float[np.ndarray, "dim dim"]
+    ) -> EvidenceSlopes:
+        self.counts["evidence_slopes"] += 1
+        return self.inner.evidence_slopes(mode, root)
+
+    n_values = _count("values")
+    n_gradients = _count("gradients")
+    n_hessians = _count("hessians")
+    n_products = _count("products")
+    n_passes = _count("passes")
 
     @property
     def cost(self) -> int:
         """In gradients: a Hessian is as many as there are dimensions."""
         return self.n_gradients + self.n_products + self.dim * self.n_hessians
+
+
+def predictors_of(density: Density) -> PredictorDensity:
+    """What integrates over linear predictors, inside of what counts."""
+    inner = density.inner if isinstance(density, Counted) else density
+    assert isinstance(inner, PredictorDensity)
+    return inner
 
 
 def _equal(some: tuple, others: tuple) -> bool:

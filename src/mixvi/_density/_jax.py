@@ -8,6 +8,7 @@ new data of the same shape find them compiled.
 import collections
 import concurrent.futures
 import contextlib
+import copy
 import dataclasses
 import functools
 import math
@@ -27,7 +28,7 @@ from jaxtyping import Float
 from .._errors import InputError, MixviError
 from .._target import Target, precision_scope
 from ._memory import factorises, jaxpr_bytes, n_cores
-from ._protocol import Density
+from ._protocol import Density, EvidenceSlopes
 
 # Reverse differentiation keeps what the function makes on its way, and as much again coming back.
 BACKWARD = 3
@@ -119,7 +120,7 @@ class JaxDensity(Density):
     def __init__(self, target: Target, dtype: np.dtype, memory: int):
         self.dim, self.dtype = target.structure.size, dtype
         self.resolution = float(np.finfo(dtype).eps)
-        self.memory = memory
+        self.memory, self.n_hyper = memory, len(target.theta)
         with precision_scope(dtype):
             self.trace = traced(target, dtype)
             operands = jtu.tree_leaves((target.arrays, target.data, target.theta))
@@ -151,8 +152,17 @@ class JaxDensity(Density):
     def gradients(
         self, points: Float[np.ndarray, "n dim"]
     ) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, "n dim"]]:
-        values, gradients = self._in_chunks(self._gradients(), points, self.chunk)
-        return values, gradients
+        return self.joint_gradients(points)[:2]
+
+    def joint_gradients(
+        self, points: Float[np.ndarray, "n dim"]
+    ) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, "n dim"], Float[np.ndarray, " hyper"]]:
+        if not self.n_hyper:
+            values, gradients = self._in_chunks(self._gradients(), points, self.chunk)
+            return values, gradients, np.zeros(0)
+        program = self._joint_gradients()
+        values, gradients, sums = self._in_chunks(program, points, self.chunk, tells_how_many=True)
+        return values, gradients, sums.sum(0) / len(points)
 
     def curvature(
         self, point: Float[np.ndarray, " dim"]
@@ -165,6 +175,19 @@ class JaxDensity(Density):
     ) -> tuple[float, Float[np.ndarray, " dim"], Float[np.ndarray, " dim"]]:
         value, gradient, product = self._called(self._product(), point, vector)
         return float(value), gradient, product
+
+    def at(self, theta: Float[np.ndarray, " hyper"]) -> "JaxDensity":
+        other = copy.copy(self)
+        with precision_scope(self.dtype):
+            # Hyperparameters are the last of the arguments.
+            bound = jax.device_put(theta.astype(self.dtype, copy=False))
+        other.operands = [*self.operands[:-1], bound]
+        return other
+
+    def evidence_slopes(
+        self, mode: Float[np.ndarray, " dim"], root: Float[np.ndarray, "dim dim"]
+    ) -> EvidenceSlopes:
+        return EvidenceSlopes(*self._called(self._evidence_slopes(), mode, root.T))
 
     def prepare(self) -> None:
         """Compiles what a fit asks for after the mode, while the mode is searched."""
@@ -180,7 +203,7 @@ class JaxDensity(Density):
             threading.Thread(target=compile_all, name="mixvi-compile").start()
 
     def _wanted(self) -> list[Callable]:
-        return [self._gradients, self._values]
+        return [self._joint_gradients if self.n_hyper else self._gradients, self._values]
 
     # --- programs -----------------------------------------------------------------------------
 
@@ -199,6 +222,30 @@ class JaxDensity(Density):
             return self._each(jax.value_and_grad(trace.function(consts, operands)), points)
 
         return trace.program(("gradients", n), make, self._shape(n, self.dim))
+
+    def _joint_gradients(self) -> Callable:
+        """Values, gradients, and the sum of the gradients in theta over the first points: one
+        backward pass, in which what depends on theta alone is differentiated once."""
+        trace, n = self.trace, self.chunk
+
+        def make(consts: list, operands: list, points: Any, n_points: Any) -> Any:
+            *others, theta = operands
+
+            def log_density(point: Any, theta: Any) -> Any:
+                return trace.function(consts, [*others, theta])(point)
+
+            weights = (jnp.arange(n) < n_points).astype(points.dtype)
+            if trace.one_by_one:
+                both = jax.value_and_grad(log_density, (0, 1))
+                values, (gradients, slopes) = lax.map(lambda point: both(point, theta), points)
+                return values, gradients, (weights @ slopes)[None]
+            over_points = jax.vmap(log_density, (0, None))
+            values, pull_back = jax.vjp(over_points, points, theta)
+            gradients, slope = pull_back(weights)
+            return values, gradients, slope[None]
+
+        shapes = self._shape(n, self.dim), jax.ShapeDtypeStruct((), np.int32)
+        return trace.program(("joint gradients", n), make, *shapes)
 
     def _curvature(self) -> Callable:
         trace, dim = self.trace, self.dim
@@ -222,6 +269,44 @@ class JaxDensity(Density):
 
         return trace.program("product", make, self._shape(dim), self._shape(dim))
 
+    def _evidence_slopes(self) -> Callable:
+        trace, dim = self.trace, self.dim
+        at_once = self._affordable(dim, 4 * BACKWARD * trace.bytes)
+        n_chunks = math.ceil(dim / at_once)
+        at_once = math.ceil(dim / n_chunks)
+
+        def make(consts: list, operands: list, mode: Any, columns: Any) -> Any:
+            *others, theta = operands
+
+            def log_density(w: Any, theta: Any) -> Any:
+                return trace.function(consts, [*others, theta])(w)
+
+            def second(w: Any, theta: Any, r: Any) -> Any:
+                """`d2l[r, r]`."""
+
+                def slope(u: Any) -> Any:
+                    return jax.jvp(lambda v: log_density(v, theta), (u,), (r,))[1]
+
+                return jax.jvp(slope, (w,), (r,))[1]
+
+            def half_sum(w: Any, theta: Any, some: Any) -> Any:
+                return 0.5 * self._each(lambda r: second(w, theta, r), some).sum()
+
+            def add(total: Any, some: Any) -> Any:
+                slopes = jax.grad(half_sum, (0, 1))(mode, theta, some)
+                return jax.tree.map(jnp.add, total, slopes), None
+
+            # A column of zeros adds nothing.
+            filled = jnp.zeros((n_chunks * at_once, dim), mode.dtype).at[:dim].set(columns)
+            zero = (jnp.zeros_like(mode), jnp.zeros_like(theta))
+            sums, _ = lax.scan(add, zero, filled.reshape(n_chunks, at_once, dim))
+            direct = jax.grad(log_density, 1)(mode, theta)
+            mixed = jax.jacfwd(lambda theta: jax.grad(log_density)(mode, theta))(theta)
+            return direct, mixed, *sums
+
+        shapes = self._shape(dim), self._shape(dim, dim)
+        return trace.program(("evidence_slopes", at_once), make, *shapes)
+
     def _shape(self, *shape: int) -> jax.ShapeDtypeStruct:
         return jax.ShapeDtypeStruct(shape, self.dtype)
 
@@ -241,28 +326,42 @@ class JaxDensity(Density):
             return tuple(np.asarray(one, dtype=np.float64) for one in answers)
 
     def _in_chunks(
-        self, program: Callable, points: Float[np.ndarray, "n dim"], size: int
+        self,
+        program: Callable,
+        points: Float[np.ndarray, "n dim"],
+        size: int,
+        tells_how_many: bool = False,
     ) -> tuple[np.ndarray, ...]:
+        """`tells_how_many`: the program is told how many points of a piece are not filling."""
         pieces = list(self._cut(points.astype(self.dtype, copy=False), size))
-        if self.trace.one_by_one and len(pieces) > 1:
-            # A program that goes point by point keeps one core busy.
-            parts = list(_threads().map(lambda piece: self._called(program, piece), pieces))
-        else:
+        asks = pieces if tells_how_many else [piece[:1] for piece in pieces]
+
+        def asked(ask: tuple) -> Any:
             with precision_scope(self.dtype):
-                asked = [program(self.trace.consts, self.operands, piece) for piece in pieces]
-                parts = [[np.asarray(one, dtype=np.float64) for one in answer] for answer in asked]
+                return program(self.trace.consts, self.operands, *ask)
+
+        def fetched(answer: Any) -> list[np.ndarray]:
+            return [np.asarray(one, dtype=np.float64) for one in answer]
+
+        if self.trace.one_by_one and len(asks) > 1:
+            # A program that goes point by point keeps one core busy.
+            parts = list(_threads().map(lambda ask: fetched(asked(ask)), asks))
+        else:
+            parts = [fetched(answer) for answer in [asked(ask) for ask in asks]]
         if len(parts) == 1:
             return tuple(one[: len(points)] for one in parts[0])
         return tuple(np.concatenate(each)[: len(points)] for each in zip(*parts, strict=True))
 
-    def _cut(self, points: np.ndarray, size: int) -> Iterator[np.ndarray]:
-        """Pieces of one size; the last one is filled up with its first point."""
+    def _cut(self, points: np.ndarray, size: int) -> Iterator[tuple[np.ndarray, np.int32]]:
+        """Pieces of one size, and how many points each has; the last one is filled up with its
+        first point."""
         for first in range(0, max(1, len(points)), size):
             part = points[first : first + size]
-            if len(part) < size:
-                filler = part[:1] if len(part) else np.zeros((1, self.dim), self.dtype)
-                part = np.concatenate([part, np.repeat(filler, size - len(part), axis=0)])
-            yield part
+            n = np.int32(len(part))
+            if n < size:
+                filler = part[:1] if n else np.zeros((1, self.dim), self.dtype)
+                part = np.concatenate([part, np.repeat(filler, size - n, axis=0)])
+            yield part, n
 
 
 @functools.cache

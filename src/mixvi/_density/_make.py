@@ -9,9 +9,17 @@ from .._target import Target
 from ._bounded import Bounded
 from ._counted import Counted
 from ._jax import JaxDensity
-from ._numpy import NumpyDensity, NumpyFunction
+from ._numpy import HYPER_REFUSED, NumpyDensity, NumpyFunction
 from ._predictors import PredictorDensity
 from ._protocol import Density
+
+
+def refuse_hyper(log_density: Callable | Density) -> None:
+    """Learning hyperparameters takes derivatives that only JAX gives."""
+    if isinstance(log_density, NumpyFunction):
+        raise InputError(HYPER_REFUSED)
+    if isinstance(log_density, Density):
+        raise InputError("hyper= needs a log density written with jax.numpy, not a Density.")
 
 
 def density_of(

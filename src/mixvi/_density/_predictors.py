@@ -33,14 +33,14 @@ class PredictorDensity(JaxDensity):
     def expect(self, mean: Float[np.ndarray, " dim"], root: Matrix, rule: Rule) -> Expectation:
         if not isinstance(rule, Nodes):
             return super().expect(mean, root, rule)
-        value, gradient, cross, _ = self._integrated(mean, root, rule)
-        return Expectation(float(value), gradient, cross)
+        value, gradient, cross, slope, _ = self._integrated(mean, root, rule)
+        return Expectation(float(value), gradient, cross, slope)
 
     def expected_by_row(
         self, mean: Float[np.ndarray, " dim"], root: Matrix, rule: Nodes
     ) -> Float[np.ndarray, " rows"]:
         """`E log p(y_n | eta_n)` for every row."""
-        return self._integrated(mean, root, rule)[3]
+        return self._integrated(mean, root, rule)[-1]
 
     def _wanted(self) -> list[Callable]:
         sets, k = (1, 1) if self.n_predictors == 1 else (SETS, self.n_predictors)
@@ -84,16 +84,16 @@ class PredictorDensity(JaxDensity):
         ) -> Any:
             del consts
             arrays, data, theta = jtu.tree_unflatten(tree, operands)
-            bound = dataclasses.replace(target, arrays=arrays, data=data, theta=theta)
-            model, extra = bound.callable, bound.extra
 
-            def expected(mean: Any, root: Any) -> Any:
+            def expected(mean: Any, root: Any, theta: Any) -> Any:
+                bound = dataclasses.replace(target, arrays=arrays, data=data, theta=theta)
+                model, extra = bound.callable, bound.extra
                 rows = model.expected_by_row(mean, root, z, weights, *extra)
                 return rows.sum() + share * model.expected_prior(mean, root, *extra), rows
 
-            both = jax.value_and_grad(expected, (0, 1), has_aux=True)
-            (value, rows), (gradient, cross) = both(mean, root)
-            return value, gradient, cross, rows
+            slopes = jax.value_and_grad(expected, (0, 1, 2), has_aux=True)
+            (value, rows), (gradient, cross, slope) = slopes(mean, root, theta)
+            return value, gradient, cross, slope, rows
 
         shapes = [(self.dim,), (self.dim,) * root_ndim, (size, *node_shape), (size,), ()]
         name = ("nodes", root_ndim, size, node_shape)

@@ -22,15 +22,29 @@ class Points(NamedTuple):
 
 
 Rule = Points | Nodes
+NOTHING = np.zeros(0)
 
 
 class Expectation(NamedTuple):
     """Over `w = mean + root z`, with `g` the gradient of the log density at `w`: `E log p~(w)`,
-    `E g` and `E g z^T` (of a diagonal root the diagonal of that alone)."""
+    `E g`, `E g z^T` (of a diagonal root the diagonal of that alone), and the expected gradient in
+    the hyperparameters (empty where there are none)."""
 
     value: float
     gradient: Float[np.ndarray, " dim"]
     cross: Matrix
+    hyper: Float[np.ndarray, " hyper"] = NOTHING
+
+
+class EvidenceSlopes(NamedTuple):
+    """What the gradient of Laplace's evidence is made of, at a mode with the root `R` of its
+    covariance: `direct = dl/dtheta`, `mixed = d2l/dw dtheta`, and the derivatives `in_w`, `in_theta`
+    of `(1/2) sum_i d2l[r_i, r_i]` with the columns `r_i` of `R` held still."""
+
+    direct: Float[np.ndarray, " hyper"]
+    mixed: Float[np.ndarray, "dim hyper"]
+    in_w: Float[np.ndarray, " dim"]
+    in_theta: Float[np.ndarray, " hyper"]
 
 
 class Density(abc.ABC):
@@ -58,6 +72,8 @@ class Density(abc.ABC):
     dim: int
     # Relative rounding of values and gradients; tolerances are read from it.
     resolution: float = float(np.finfo(np.float64).eps)
+    # Hyperparameters that can be learnt: `at` binds others.
+    n_hyper: int = 0
     # Points that `values` answers in about the time of one.
     values_at_once: int = 1
 
@@ -69,6 +85,13 @@ class Density(abc.ABC):
         self, points: Float[np.ndarray, "n dim"]
     ) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, "n dim"]]:
         """Log densities and their gradients at many points."""
+
+    def joint_gradients(
+        self, points: Float[np.ndarray, "n dim"]
+    ) -> tuple[Float[np.ndarray, " n"], Float[np.ndarray, "n dim"], Float[np.ndarray, " hyper"]]:
+        """Log densities, their gradients, and the mean over the points of the gradient in the
+        hyperparameters."""
+        return *self.gradients(points), NOTHING
 
     def __call__(self, point: Float[np.ndarray, " dim"]) -> float:
         """The log density at one point."""
@@ -82,8 +105,8 @@ class Density(abc.ABC):
         """Expectations over `w = mean + root z`; a vector stands for a diagonal root."""
         if isinstance(rule, Nodes):
             raise NotImplementedError("quadrature needs a linear predictor")
-        values, gradients = self.gradients(coloured(mean, root, rule.z))
-        return averaged(values, gradients, root, rule)
+        values, gradients, slope = self.joint_gradients(coloured(mean, root, rule.z))
+        return averaged(values, gradients, root, rule)._replace(hyper=slope)
 
     def curvature(
         self, point: Float[np.ndarray, " dim"]
@@ -97,6 +120,15 @@ class Density(abc.ABC):
         ahead, behind = gradients[1 : self.dim + 1], gradients[self.dim + 1 :]
         hessian = (ahead - behind) / (2 * steps[:, None])
         return float(values[0]), gradients[0], 0.5 * (hessian + hessian.T)
+
+    def at(self, theta: Float[np.ndarray, " hyper"]) -> "Density":
+        """The same density with other hyperparameters."""
+        raise NotImplementedError("this density has no hyperparameters")
+
+    def evidence_slopes(
+        self, mode: Float[np.ndarray, " dim"], root: Float[np.ndarray, "dim dim"]
+    ) -> EvidenceSlopes:
+        raise NotImplementedError("this density has no hyperparameters")
 
     def product(
         self, point: Float[np.ndarray, " dim"], vector: Float[np.ndarray, " dim"]

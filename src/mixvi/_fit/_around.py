@@ -20,15 +20,16 @@ def searched(
     """The family on the first draws or nodes."""
     density, anchor, stop = case.density, case.anchor, case.stop
     rule, optimiser = case.problem.rule(first), case.options.optimiser
+    tilt = case.tilt(family.root(anchor.root), rule)
     # A search that could not leave its first start is better begun from the Laplace Gaussian.
     if warm is not None and not family.start_is_stationary:
-        params = nearest(anchor, family, warm.flat_mean, warm.root)
-        own = nearest(anchor, family, anchor.centre, anchor.root)
-        bound = FamilyBound(density, anchor, family, rule)
+        params = nearest(anchor, family, warm.flat_mean, warm.root, tilt)
+        own = nearest(anchor, family, anchor.centre, anchor.root, tilt)
+        bound = FamilyBound(density, anchor, family, rule, tilt)
         # With other data an earlier Gaussian may be far worse than Laplace's.
         if np.isfinite(params).all() and bound.value(params) > bound.value(own):
-            return resume(density, anchor, family, rule, params, stop, optimiser)
-    return climb(density, anchor, family, rule, stop, optimiser, poorer_first)
+            return resume(density, anchor, family, rule, params, stop, optimiser, tilt)
+    return climb(density, anchor, family, rule, stop, optimiser, tilt, poorer_first)
 
 
 def refined(case: Case, family: Family, first: Spec, state: FamilyState) -> Fitted:

@@ -14,6 +14,7 @@ import dataclasses
 import math
 
 from .._approximate._bound import Inspection, inspect
+from .._approximate._climb import FamilyState
 from .._approximate._families import EigenScale, Family, FullRank, MeanOnly
 from .._errors import Code
 from .._judge._fresh import distance, first_look, fresh_elbo, judged
@@ -32,7 +33,7 @@ def climbing(case: Case, first: Spec, warm: Posterior | None) -> Fitted:
     anchor, richest, options = case.anchor, case.options.richest, case.options
     at_mode = case.found.mode, case.found.root
     seen = first_look(case.density, *at_mode, options.key, options.n_fresh)
-    if distance(seen) < 0.5 * GAIN and case.found.n_repaired == 0:
+    if distance(seen) < 0.5 * GAIN and case.found.n_repaired == 0 and case.is_settled:
         seen = judged(case.density, *at_mode, options.key, options.n_fresh, seen)
         if (away := distance(seen)) < 0.5 * GAIN:
             # No Gaussian can gain more than what parts this one from the posterior where it has
@@ -41,11 +42,13 @@ def climbing(case: Case, first: Spec, warm: Posterior | None) -> Fitted:
     inspection = inspect(case.density, anchor.centre, anchor.root, case.problem.rule(first))
     poor = is_poor(case, inspection.elbo)
     rung: Family | None = FullRank() if poor else cheapest(inspection, GAIN)
+    if case.learns and not (poor or (rung is None and case.is_settled)):
+        rung = EigenScale()  # what hyperparameters gain is not foreseen
     if isinstance(rung, FullRank) and not isinstance(richest, FullRank):
         rung = richest  # no memory for more draws than dimensions
     if rung is None:
         return Fitted("laplace", choice=_laplace_leaves(inspection.gain))
-    if case.problem.draws_given:
+    if case.problem.draws_given and not case.learns:
         return _by_fresh_draws(case, first, poor, rung, warm)
     if isinstance(rung, FullRank):
         over = "" if poor else f", {inspection.gain:.2g} nat"
@@ -89,28 +92,29 @@ def _checked(case: Case, rung: Family, first: Spec, warm: Posterior | None) -> F
     if may_go_on and options.by_stein and state.code is Code.OK:
         # The first draws or nodes already tell: a gain that is theirs alone costs time, nothing
         # else.
-        left = inspect(case.density, state.mean, state.root, case.problem.rule(first)).gain
+        left = inspect(state.density, state.mean, state.root, case.problem.rule(first)).gain
         if left >= GAIN:
-            whole_root = whole_from(case, state.mean, state.root, first)
+            whole_root = whole_from(case, state, first)
             return dataclasses.replace(whole_root, choice=_whole_gains(left))
     fitted = refined(case, rung, first, state)
-    assert fitted.state is not None
     assert fitted.spec is not None
     what = CHANGES[rung.name]
     if not fitted.converged:
-        if not options.by_stein:
+        if not options.by_stein or case.learns:
             return dataclasses.replace(fitted, choice=f"Only {what}.")
         # Stein steps tell a bound that has no maximum from one that is hard to climb.
         choice = "The whole covariance has to change."
         return dataclasses.replace(whole(case, first, poor=False), choice=choice)
-    mean, root = fitted.gaussian(case.found)
-    inspection = inspect(case.density, mean, root, case.problem.rule(fitted.spec))
+    state = fitted.state
+    assert isinstance(state, FamilyState)
+    rule = case.problem.rule(fitted.spec)
+    inspection = inspect(state.density, state.mean, state.root, rule)
     left = inspection.gain
     if left < GAIN or not may_go_on:
         choice = f"Only {what}: more would gain about {left:.1g} nat."
         return dataclasses.replace(fitted, inspection=inspection, choice=choice)
     if options.by_stein:
-        whole_root = whole_from(case, mean, root, fitted.spec)
+        whole_root = whole_from(case, state, fitted.spec)
     else:
         whole_root = _whole(case, fitted.spec, False, None)
     return dataclasses.replace(whole_root, choice=_whole_gains(left))
@@ -151,7 +155,7 @@ def _by_fresh_draws(
         if not rungs and left >= GAIN and more and poorer.converged:
             stein = case.options.by_stein
             full = (
-                whole_from(case, state.mean, state.root, first)
+                whole_from(case, state, first)
                 if stein
                 else _whole(case, first, False, None)
             )

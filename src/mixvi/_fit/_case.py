@@ -8,11 +8,13 @@ from jaxtyping import Float
 
 from .._approximate._bound import Inspection
 from .._approximate._climb import Anchor, FamilyState
+from .._approximate._evidence import Tuned
 from .._approximate._laplace import Laplace, eigen_root
 from .._approximate._search import Stop
 from .._approximate._stein import SteinState
+from .._approximate._tilt import Tilt, tilted
 from .._density._counted import Counted
-from .._density._protocol import Points, Rule
+from .._density._protocol import Density, Matrix, Points, Rule
 from .._draws import FIXED, Draws, Matched, Quadrature
 from .._errors import Code
 from .._posterior import Judged
@@ -53,11 +55,13 @@ class Problem:
 
 @dataclasses.dataclass(frozen=True)
 class Case:
-    """A problem with the mode found for it. `other_anchor`: the Gaussian that families adapt, where
-    it is not Laplace's."""
+    """A problem with the mode found for it. `tuned`: how Laplace's evidence put the
+    hyperparameters that are learnt; the problem's density and target have them bound.
+    `other_anchor`: the Gaussian that families adapt, where it is not Laplace's."""
 
     problem: Problem
     found: Laplace
+    tuned: Tuned | None = None
     other_anchor: Anchor | None = None
     note: str = ""
 
@@ -68,6 +72,24 @@ class Case:
     @property
     def options(self) -> Options:
         return self.problem.options
+
+    @property
+    def learns(self) -> bool:
+        return self.tuned is not None
+
+    @property
+    def is_settled(self) -> bool:
+        """Hyperparameters that Laplace's evidence did not settle are left to a family's bound."""
+        if self.tuned is None:
+            return True
+        return self.tuned.code is Code.OK and self.options.hyper_steps > 0
+
+    def tilt(self, root: Matrix, rule: Rule) -> Tilt:
+        """The coordinates in which the hyperparameters are learnt with the Gaussian."""
+        if self.tuned is None:
+            return Tilt.none(self.problem.dim)
+        theta, drift = self.tuned.theta, self.tuned.drift
+        return tilted(self.density, theta, drift, self.anchor.centre, root, rule)
 
     @property
     def anchor(self) -> Anchor:
@@ -92,6 +114,10 @@ class Fitted:
     inspection: Inspection | None = None
     note: str = ""
     choice: str = ""
+
+    def density(self, case: Case) -> Density:
+        """With the hyperparameters that were reached."""
+        return case.density if self.state is None else self.state.density
 
     def gaussian(self, found: Laplace) -> tuple[Vector, Any]:
         if self.state is None:

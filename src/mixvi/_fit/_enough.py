@@ -12,7 +12,7 @@ from .._approximate._families import Family
 from .._approximate._levels import stein_on_many
 from .._approximate._search import Stop
 from .._approximate._stein import SteinState, stein
-from .._density._predictors import PredictorDensity
+from .._density._counted import predictors_of
 from .._density._protocol import Points, Rule
 from .._draws import OTHER_NODES, Draws, Quadrature
 from .._errors import Code
@@ -23,6 +23,8 @@ from ._case import NOTHING_FOUND, Case, Spec
 MOST_DOUBLINGS = 4
 # Nats that the choice of draws or nodes may cost.
 DRAW_LOSS = 0.005
+# Hyperparameters that are learnt are one point of many: what that neglects is far more.
+DRAW_LOSS_LEARNING = 0.05
 MOST_DRAWS = 2**15
 # Draws grow by at most this factor at a time.
 STAGE = 8
@@ -47,14 +49,16 @@ class Searching:
     def on(self, spec: Spec, stop: Stop, few: Draws | None = None) -> "Searching":
         """`few`: draws that may stand for those of `spec`, which are many, in Stein steps."""
         case, state, rule = self.case, self.state, self.case.problem.rule(spec)
-        coarse = None if few is None or stop.tol is not None else case.problem.rule(few)
+        may_use_few = few is not None and stop.tol is None and not case.learns
+        coarse = case.problem.rule(few) if few is not None and may_use_few else None
         if isinstance(state, SteinState) and _paired(coarse) and _paired(rule):
             state = stein_on_many(case.density, state, coarse, rule, stop)
         elif isinstance(state, SteinState):
-            state = stein(case.density, state.mean, state.root, rule, stop, state.past)
+            at = (case.density, state.mean, state.root)
+            state = stein(*at, rule, stop, state.past, state.learnt)
         else:
-            optimiser, params = case.options.optimiser, state.params
-            state = resume(case.density, case.anchor, self.family, rule, params, stop, optimiser)
+            around = (case.density, case.anchor, self.family, rule, state.params)
+            state = resume(*around, stop, case.options.optimiser, state.learnt.tilt)
         return dataclasses.replace(self, state=state)
 
     def afresh(self, spec: Spec) -> "Searching":
@@ -63,7 +67,8 @@ class Searching:
         if isinstance(self.state, SteinState):
             return self.on(spec, case.stop)
         rule, optimiser = case.problem.rule(spec), case.options.optimiser
-        state = climb(case.density, case.anchor, self.family, rule, case.stop, optimiser)
+        tilt = case.tilt(self.family.root(case.anchor.root), rule)
+        state = climb(case.density, case.anchor, self.family, rule, case.stop, optimiser, tilt)
         return dataclasses.replace(self, state=state)
 
     @property
@@ -88,16 +93,17 @@ def enough_for_root(searching: Searching, first: Draws, spec: Draws) -> tuple[Se
     """Fitted on as many draws as keep their own cost low. A Gaussian fitted to few draws tells less
     of that cost than there is, and is not near the end: more draws come in stages."""
     case, tried, most = searching.case, [first], most_draws(searching.case)
+    most_loss = _most_loss(case)
     # What was enough for an earlier fit is not given up for a little.
     slack = 1.0 if spec.n == first.n else 3.0
     is_settled = False
     while not searching.found_nothing:
         loss, more = inspected_on_few(searching, first, spec).draw_loss, spec
-        if loss >= slack * DRAW_LOSS:
-            more = _more(spec, loss, DRAW_LOSS, min(most, STAGE * spec.n))
+        if loss >= slack * most_loss:
+            more = _more(spec, loss, most_loss, min(most, STAGE * spec.n))
         if more.n == spec.n and is_settled:
             break
-        is_last = more.n == spec.n or 2 * more.n > most or loss * spec.n <= DRAW_LOSS * more.n
+        is_last = more.n == spec.n or 2 * more.n > most or loss * spec.n <= most_loss * more.n
         again = searching.on(more, *_how(case, tried, more, is_last))
         if again.state.code is Code.NON_FINITE_DRAWS and more.n > spec.n:
             # More draws reach further, to where there is no density: stay with these.
@@ -126,7 +132,7 @@ def _coarse(tried: list[Draws], many: Draws) -> Draws:
 def inspected_on_few(searching: Searching, few: Draws, many: Draws) -> Inspection:
     """What the `few` first draws show, for the `many` that the fit was made on: gains are the
     search's own, and noise falls with the number of draws."""
-    state, density = searching.state, searching.case.density
+    state, density = searching.state, searching.state.density
     seen = state.seen if isinstance(state, SteinState) else (state.mean, state.root)
     inspection = inspect(density, *seen, searching.case.problem.rule(few))
     share = few.n / many.n
@@ -147,7 +153,7 @@ def enough_draws(searching: Searching, spec: Draws) -> tuple[Searching, Draws, J
         state = searching.state
         if state.code is not Code.OK:
             break
-        seen = judged(case.density, state.mean, state.root, options.key, options.n_fresh)
+        seen = judged(state.density, state.mean, state.root, options.key, options.n_fresh)
         affordable = 16 * spec.n * case.problem.dim <= options.memory // 4
         if not (affordable and wants_more_draws(state.elbo, spec.n, seen)):
             return searching, spec, seen
@@ -162,14 +168,12 @@ def enough_draws(searching: Searching, spec: Draws) -> tuple[Searching, Draws, J
 def enough_nodes(searching: Searching, spec: Quadrature) -> tuple[Searching, Spec, str]:
     """As many nodes as the integrals need where the fit ended, and a sentence where there are too
     few."""
-    density = searching.case.density.inner
-    assert isinstance(density, PredictorDensity)
-    if density.n_predictors > 1:
+    if searching.case.problem.target.n_predictors > 1:
         return _enough_for_several(searching, spec)
     options = searching.case.options
 
     def error(spec: Quadrature) -> float:
-        state = searching.state
+        state, density = searching.state, predictors_of(searching.state.density)
         coarse, fine = (
             density.expected_by_row(state.mean, state.root, one.make(np.dtype(np.float64)))
             for one in (spec, spec.doubled())
@@ -204,15 +208,15 @@ def _back_to_draws(error: float) -> str:
 def _enough_for_several(searching: Searching, spec: Quadrature) -> tuple[Searching, Spec, str]:
     """The same for several predictors, whose nodes have no exact rule: what their choice costs is
     told by other nodes."""
-    case, slack = searching.case, 1
+    case, most_loss, slack = searching.case, _most_loss(searching.case), 1
     while not searching.found_nothing:
         state, n_predictors = searching.state, case.problem.target.n_predictors
         others = spec.make(np.dtype(np.float64), n_predictors, OTHER_NODES)
         rule = case.problem.rule(spec)
-        loss = lost_to_rule(case.density, state.mean, state.root, rule, others)
-        if loss <= slack * DRAW_LOSS:
+        loss = lost_to_rule(state.density, state.mean, state.root, rule, others)
+        if loss <= slack * most_loss:
             break
-        more = _more(spec, loss, DRAW_LOSS, MOST_POINTS, POINTS_RATE)
+        more = _more(spec, loss, most_loss, MOST_POINTS, POINTS_RATE)
         costs = f" Quadrature over {spec.n} nodes costs about {loss:.1g} nat."
         if case.options.draws is not None or more.n == spec.n:
             return searching, spec, costs
@@ -232,6 +236,10 @@ def _more(spec: D, loss: float, tol: float, most: int, rate: float = 1.0) -> D:
     while loss > tol and 2 * spec.n <= most:
         spec, loss = spec.doubled(), loss / 2**rate
     return spec
+
+
+def _most_loss(case: Case) -> float:
+    return DRAW_LOSS_LEARNING if case.learns else DRAW_LOSS
 
 
 def most_draws(case: Case) -> int:

@@ -11,9 +11,9 @@ import numpy as np
 from jaxtyping import PyTree
 
 from .._constraints import constrained
-from .._density._make import density_of
+from .._density._make import density_of, refuse_hyper
 from .._density._memory import n_cores
-from .._density._numpy import HYPER_REFUSED, NumpyFunction
+from .._density._numpy import NumpyFunction
 from .._density._protocol import Density
 from .._draws import Draws, Quadrature
 from .._errors import InputError, NonFiniteError
@@ -104,12 +104,12 @@ def fit_many(
     batch = Batch(log_density, target, starts, asked, None)
     batch = dataclasses.replace(batch, fixed=asked.rule_for(batch.part(0)))
     is_numpy = isinstance(log_density, NumpyFunction)
-    if is_numpy and hyper is not None:
-        raise InputError(HYPER_REFUSED)
+    if hyper is not None:
+        refuse_hyper(log_density)
     if is_numpy or strategy == "auto":
         strategy = "map" if is_numpy or jax.default_backend() == "cpu" else "vmap"
     with Progress(len(batch), progress) as report:
-        if hyper is None and strategy != "vmap":
+        if hyper is not None or strategy != "vmap":
             n_threads = 1 if is_numpy or strategy == "loop" else n_cores()
             outcomes = _in_threads(batch, n_threads, report)
         else:

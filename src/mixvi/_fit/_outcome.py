@@ -1,6 +1,7 @@
 """The end of a fit: a Posterior, or an error that speaks."""
 
 import math
+from itertools import compress
 from typing import Any
 
 import numpy as np
@@ -11,6 +12,7 @@ from .._approximate._stein import SteinState
 from .._diagnostics import Elsewhere, verdict
 from .._draws import Quadrature
 from .._errors import Code, IndefiniteHessianError, MixviError, NoModeError, NonFiniteError
+from .._hyper import HyperReport
 from .._posterior import Posterior
 from .._target import UNBOUNDED, explain_non_finite
 from ._case import Case, Fitted
@@ -30,6 +32,8 @@ def finish(case: Case, fitted: Fitted, elsewhere: Elsewhere) -> Outcome:
     diagnosis = None if seen is None else seen.diagnosis
     of_mean = None if fitted.inspection is None or _by_points(case, fitted) else fitted.inspection
     dtype = case.options.dtype
+    hyper = _hyper(case, fitted)
+    converged = fitted.converged and (hyper is None or hyper.converged)
     post = Posterior(
         structure=case.problem.target.structure,
         family=fitted.name,
@@ -41,10 +45,11 @@ def finish(case: Case, fitted: Fitted, elsewhere: Elsewhere) -> Outcome:
         flat_mean_se=None if of_mean is None else of_mean.mean_se,
         judged=seen,
         elsewhere=elsewhere,
-        converged=fitted.converged,
-        hyper_report=None,
-        status=_status(case, fitted),
-        verdict=verdict(mode.size, fitted.converged, diagnosis, elbo_fixed, elsewhere),
+        converged=converged,
+        hyper_report=hyper,
+        status=_status(case, fitted, hyper),
+        verdict=verdict(mode.size, converged, diagnosis, elbo_fixed, elsewhere)
+        + (hyper.warning if hyper is not None else ""),
         stats=_stats(case, fitted),
         hessian=(found.precision, found.gradient, found.n_repaired),
         constraints=case.problem.target.constraints,
@@ -69,7 +74,7 @@ def failure(case: Case, fitted: Fitted | None = None) -> Outcome:
         judged=None,
         elsewhere=Elsewhere(),
         converged=False,
-        hyper_report=None,
+        hyper_report=_unlearnt(case),
         status=status,
         verdict=f"No Gaussian: {status}",
         stats=_stats(case, Fitted(options.family_name)),
@@ -77,6 +82,33 @@ def failure(case: Case, fitted: Fitted | None = None) -> Outcome:
         constraints=case.problem.target.constraints,
     )
     return post, error
+
+
+def _hyper(case: Case, fitted: Fitted) -> HyperReport | None:
+    tuned, state = case.tuned, fitted.state
+    structure = case.problem.target.hyper_structure
+    if tuned is None or structure is None:
+        return None
+    theta, gradient, code = tuned.theta, tuned.gradient, tuned.code
+    if state is not None:
+        theta, gradient, code = state.learnt.theta, state.learnt.theta_gradient, state.code
+    dtype = case.options.dtype
+    return HyperReport(
+        values=structure.unravel(theta.astype(dtype)),
+        gradient=structure.unravel(gradient.astype(dtype)),
+        ran_off=tuple(compress(structure.names, tuned.ran_off)),
+        n_passes=tuned.n_passes,
+        converged=code is Code.OK,
+        at_edge=tuned.at_edge,
+    )
+
+
+def _unlearnt(case: Case) -> HyperReport | None:
+    """The hyperparameters as they were when nothing came of them."""
+    if case.tuned is None or (structure := case.problem.target.hyper_structure) is None:
+        return None
+    nothing = structure.unravel(np.full_like(case.tuned.theta, np.nan))
+    return HyperReport(structure.unravel(case.tuned.theta), nothing, (), 0, False, False)
 
 
 def _error(case: Case, fitted: Fitted | None) -> MixviError:
@@ -116,11 +148,14 @@ def _error(case: Case, fitted: Fitted | None) -> MixviError:
     return NoModeError(said)
 
 
-def _status(case: Case, fitted: Fitted) -> str:
+def _status(case: Case, fitted: Fitted, hyper: HyperReport | None) -> str:
     found, state, spec = case.found, fitted.state, fitted.spec
     repaired = found.n_repaired
     note = f" The Hessian was repaired ({repaired} eigenvalues)." if repaired else ""
+    note += hyper.sentence if hyper is not None else ""
     note += fitted.note + (f" {fitted.choice}" if fitted.choice else "")
+    if hyper is not None and state is None:
+        return f"Hyperparameters found in {hyper.n_passes} evaluations of the evidence.{note}"
     if state is None or spec is None:
         return f"Mode found in {found.n_steps} Newton steps.{note}"
     ended = {

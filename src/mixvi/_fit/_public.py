@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from .._constraints import constrained
-from .._density._make import density_of
+from .._density._make import density_of, refuse_hyper
 from .._errors import NotConvergedWarning
 from .._posterior import Posterior
 from .._target import prepare
@@ -144,17 +144,14 @@ def _solved(
     target, start = constrained(target, start, constraints, kept)
     options = options.within_reach(target.structure.size)
     fixed = options.rule_for(target)
-    if hyper is None:
-        density = density_of(log_density, target, options.dtype, options.memory)
-        problem = Problem(density, target, start.astype(np.float64), options, fixed)
-        if options.richest is not None:
-            density.prepare()
-        with one_blas_thread(problem.dim):
-            post, error = solve(problem, warm)
-    else:
-        from .._first import solved_with_hyper  # its libraries take long to import
-
-        post, error = solved_with_hyper(log_density, target, start, options, fixed, warm)
+    if hyper is not None:
+        refuse_hyper(log_density)
+    density = density_of(log_density, target, options.dtype, options.memory)
+    problem = Problem(density, target, start.astype(np.float64), options, fixed)
+    if options.richest is not None:
+        density.prepare()
+    with one_blas_thread(problem.dim):
+        post, error = solve(problem, warm)
     post.stats["seconds"] = time.perf_counter() - began
     if error is not None and throw:
         raise error

@@ -4,12 +4,11 @@ import dataclasses
 
 import numpy as np
 
-from .._approximate._laplace import laplace
 from .._judge._elsewhere import Mode, distinct
 from .._posterior import Posterior
 from ._case import Problem
 from ._outcome import Outcome
-from ._solve import solved
+from ._solve import mode_of, solved
 from ._starts import spread_starts
 
 MOST_FITS = 3
@@ -59,7 +58,7 @@ def _modes(problem: Problem) -> list[Mode]:
     evidence first."""
     found = []
     for start in [problem.start, *spread_starts(problem, problem.options.n_restarts)]:
-        one = laplace(problem.density, start, problem.options.on_indefinite)
+        one = mode_of(dataclasses.replace(problem, start=start)).found
         if one.found and np.isfinite(one.log_evidence):
             found.append(Mode(one.mode, one.root, one.log_evidence))
     return distinct(sorted(found, key=lambda mode: -mode.log_evidence))

@@ -9,6 +9,9 @@ family "auto" . Laplace, and on only while there is something to gain
 import dataclasses
 import math
 
+import numpy as np
+
+from .._approximate._evidence import tuned_laplace
 from .._approximate._families import FullRank
 from .._approximate._laplace import laplace
 from .._diagnostics import Elsewhere
@@ -31,7 +34,7 @@ def solved(problem: Problem, warm: Posterior | None = None) -> Outcome:
     """Never raises for what the data did. Where probes find a higher mode, on from there."""
     case, fitted, elsewhere, modes = _fitted(problem, warm)
     for _ in range(MOST_MOVES):
-        if fitted is None or fitted.found_nothing or not modes:
+        if fitted is None or fitted.found_nothing or not modes or case.tuned is not None:
             break
         best, now = max(modes, key=lambda mode: mode.log_evidence), _bound(case, fitted)
         if not best.log_evidence > now + HIGHER:
@@ -53,8 +56,8 @@ Solution = tuple[Case, Fitted | None, Elsewhere, list[Mode]]
 
 
 def _fitted(problem: Problem, warm: Posterior | None) -> Solution:
-    found = laplace(problem.density, problem.start, problem.options.on_indefinite)
-    case = Case(problem, found)
+    case = mode_of(problem)
+    found, problem = case.found, case.problem
     fitted = _with_mode(case, warm) if found.found else _without_mode(case)
     if fitted is None or fitted.found_nothing:
         return case, fitted, Elsewhere(), []
@@ -65,12 +68,25 @@ def _fitted(problem: Problem, warm: Posterior | None) -> Solution:
     return _diagnosed(case, fitted)
 
 
+def mode_of(problem: Problem) -> Case:
+    """Laplace, at the hyperparameters with the highest evidence where there are any."""
+    options, target = problem.options, problem.target
+    if target.hyper_structure is None:
+        return Case(problem, laplace(problem.density, problem.start, options.on_indefinite))
+    theta = np.asarray(target.theta, dtype=np.float64)
+    found, tuned = tuned_laplace(
+        problem.density, problem.start, theta, options.on_indefinite, options.hyper_steps
+    )
+    density, target = problem.density.at(tuned.theta), target.at(tuned.theta)
+    return Case(dataclasses.replace(problem, density=density, target=target), found, tuned)
+
+
 def _with_wider_draws(case: Case, fitted: Fitted) -> Fitted:
     """As many as there are fresh ones; where few of both do not agree, many of both."""
     seen, options = fitted.judged, case.options
     if seen is None or not options.diagnostics or not seen.diagnosis.wants_wider:
         return fitted
-    ask = (case.density, *fitted.gaussian(case.found), options.key)
+    ask = (fitted.density(case), *fitted.gaussian(case.found), options.key)
     wider = with_wider_draws(*ask, seen)
     if len(seen.log_p) < options.n_fresh and not wider.diagnosis.wider_agree:
         wider = with_wider_draws(*ask, judged(*ask, options.n_fresh, seen, all_of_them=True))
@@ -112,7 +128,7 @@ def _without_mode(case: Case) -> Fitted | None:
     """From the user's start, by Stein steps; None where these find nothing either."""
     options, family, first = case.options, case.options.richest, case.problem.fixed
     hopeless = case.found.code is Code.NON_FINITE_START or options.anchor == "mode"
-    if family is None or first is None or hopeless:
+    if family is None or first is None or hopeless or case.learns:
         return None
     if isinstance(family, FullRank):
         fitted = whole(case, first, poor=True)
@@ -126,13 +142,18 @@ def _without_mode(case: Case) -> Fitted | None:
 
 
 def _diagnosed(case: Case, fitted: Fitted) -> Solution:
-    density, key, n = case.density, case.options.key, case.options.n_fresh
+    density, key, n = fitted.density(case), case.options.key, case.options.n_fresh
     mean, root = fitted.gaussian(case.found)
     exactly = not case.options.may_use_fewer
     seen = judged(density, mean, root, key, n, fitted.judged, all_of_them=exactly)
     fitted = dataclasses.replace(fitted, judged=seen)
     if seen.diagnosis.n_non_finite:
         return case, fitted, Elsewhere(), []
+    if case.learns:
+        # At the hyperparameters of Laplace's evidence, which is known there; the bound is not.
+        around = (case.found, mean, root, case.found.log_evidence)
+        elsewhere = searched_elsewhere(case.density, *around, key, around_mean=False)
+        return case, fitted, *elsewhere
     elbo, by_stein = seen.diagnosis.elbo.value, fitted.name == "full"
     return (
         case,

@@ -4,8 +4,8 @@ import dataclasses
 import math
 
 from .._approximate._bound import dense, highest_bound, inspect
-from .._approximate._climb import Anchor
-from .._approximate._families import SCALINGS, FullRank
+from .._approximate._climb import Anchor, FamilyState
+from .._approximate._families import SCALINGS, EigenScale, FullRank
 from .._approximate._laplace import eigen_root
 from .._approximate._search import Stop
 from .._approximate._stein import SteinState, stein
@@ -13,6 +13,7 @@ from .._density._protocol import Matrix, Rule
 from .._draws import Draws, Matched, Quadrature
 from .._errors import Code
 from .._posterior import Posterior
+from ._around import searched
 from ._case import NOTHING_FOUND, Case, Fitted, Spec, Vector
 from ._enough import (
     DRAW_LOSS,
@@ -34,16 +35,27 @@ FEW_STEPS, MOST_LEFT = 15, 4
 
 def whole(case: Case, first: Spec, poor: bool, warm: Posterior | None = None) -> Fitted:
     """From Laplace's Gaussian; where that is `poor`, or there is none, also from elsewhere."""
+    if case.learns:
+        return _whole_with_hyper(case, first)
     if warm is not None and (kept := _kept(case, first, warm)) is not None:
         return polished(case, kept, first, "", _as_many(case, first, warm))
     state, note = rough_fit(case, first, poor, warm)
     return polished(case, state, first, note, first)
 
 
-def whole_from(case: Case, mean: Vector, root: Matrix, spec: Spec) -> Fitted:
-    """From the Gaussian of a poorer family."""
-    state = _stepped(case, mean, dense(root), spec, case.options.max_steps)
+def whole_from(case: Case, poorer: FamilyState, spec: Spec) -> Fitted:
+    """From the Gaussian (and the hyperparameters) of a poorer family."""
+    at, rule = (case.density, poorer.mean, dense(poorer.root)), case.problem.rule(spec)
+    state = stein(*at, rule, _rough(case.options.max_steps), learnt=poorer.learnt)
     return polished(case, state, spec, "", spec)
+
+
+def _whole_with_hyper(case: Case, first: Spec) -> Fitted:
+    """With hyperparameters the poorer family's are the start."""
+    state = searched(case, EigenScale(), first, None)
+    if state.code is Code.NON_FINITE_DRAWS:
+        return Fitted("eig", state, first, note=case.note)
+    return whole_from(case, state, first)
 
 
 def polished(case: Case, state: SteinState, first: Spec, note: str, spec: Spec) -> Fitted:

@@ -1,0 +1,175 @@
+"""Hyperparameters by Laplace's evidence, with the exact gradient.
+
+    E(theta) = l(w*, theta) + (D/2) log 2 pi - (1/2) log det P(w*, theta),    w* = w*(theta)
+
+With `R R^T = P^-1` the last term's derivative is that of
+`c(w, theta) = (1/2) sum_i d^2 l[r_i, r_i]` at fixed columns `r_i` of `R`. The mode moves by
+`dw*/dtheta = P^-1 d^2 l / dw dtheta` (implicit function theorem), and the gradient of `l` in `w`
+vanishes there, so
+
+    dE/dtheta = dl/dtheta + dc/dtheta + (dw*/dtheta)^T dc/dw
+"""
+
+import dataclasses
+import math
+
+import numpy as np
+from jaxtyping import Float
+
+from .._density._protocol import Density, EvidenceSlopes
+from .._errors import Code
+from ._laplace import Laplace, laplace
+from ._search import Stop, quasi_newton
+
+# Hyperparameters live on a log scale or one like it: a longer step is a leap in the dark.
+LONGEST_STEP = 1.0
+TOL = 1e-5
+# A hyperparameter has run off when going on as far again would cost less evidence than this.
+SLACK = 0.1
+LEAST_TRAVEL = 2.0
+# Two standard deviations from the mode a Gaussian's log density has fallen by 2. Where the Hessian
+# is nearly singular Laplace's evidence grows without bound while the density falls by thousands.
+MOST_FALL = 4.0
+
+Vector = Float[np.ndarray, " dim"]
+Hyper = Float[np.ndarray, " hyper"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Tuned:
+    """Where the search over the hyperparameters ended. `slack`: evidence lost by travelling as far
+    again; `at_edge`: stopped where the evidence loses its meaning."""
+
+    theta: Hyper
+    gradient: Hyper  # of the log evidence
+    drift: Float[np.ndarray, "dim hyper"]  # dw*/dtheta
+    slack: Hyper
+    at_edge: bool
+    n_passes: int
+    code: Code
+
+    @property
+    def ran_off(self) -> tuple[bool, ...]:
+        return tuple(bool(slack < SLACK) for slack in self.slack)
+
+
+@dataclasses.dataclass(frozen=True)
+class _Place:
+    """Hyperparameters, the Laplace approximation there, and how its evidence changes.
+
+    `evidence`: of the mode itself, from which the place found is as far as its Newton step. That
+    matters to first order in `log det P` alone, whose slope is known.
+    """
+
+    theta: Hyper
+    found: Laplace
+    evidence: float
+    gradient: Hyper
+    drift: Float[np.ndarray, "dim hyper"]
+    fall: float
+
+
+class Evidence:
+    """Laplace's log evidence and its gradient. The last place with an evidence is kept: the next
+    mode is sought from there."""
+
+    def __init__(self, density: Density, start: Vector, on_indefinite: str):
+        self.density, self.start, self.on_indefinite = density, start, on_indefinite
+        self.last: _Place | None = None
+
+    def solved(self, theta: Hyper, near: Vector) -> Laplace:
+        return laplace(self.density.at(theta), near, self.on_indefinite)
+
+    def __call__(self, theta: Hyper) -> tuple[float, Hyper]:
+        density, last = self.density.at(theta), self.last
+        near = self.start if last is None else _near(density, theta, last)
+        here = _place(density, theta, laplace(density, near, self.on_indefinite))
+        # A first place may be bad; from there on it must not get worse.
+        honest = last is None or here.fall <= max(MOST_FALL, last.fall)
+        sound = is_usable(here.found) and bool(np.isfinite(here.gradient).all()) and honest
+        if sound or last is None:
+            # A first place without evidence is kept: its code says what is wrong.
+            self.last = here
+        return (here.evidence, here.gradient) if sound else (-math.inf, 0 * theta)
+
+
+def tuned_laplace(
+    density: Density, start: Vector, theta: Hyper, on_indefinite: str, max_steps: int
+) -> tuple[Laplace, Tuned]:
+    """Laplace at the hyperparameters with the highest evidence, from `theta`; at `theta` itself
+    where no step is allowed."""
+    evidence = Evidence(density, start, on_indefinite)
+    if max_steps == 0:
+        unknown = np.full_like(theta, np.nan)
+        still = np.zeros((start.size, theta.size))
+        tuned = Tuned(theta, unknown, still, unknown, at_edge=False, n_passes=0, code=Code.OK)
+        return evidence.solved(theta, start), tuned
+    stop = Stop(tol=TOL, max_steps=max_steps)
+    best = quasi_newton(evidence, theta, stop, density.resolution, longest_step=LONGEST_STEP)
+    last = evidence.last
+    assert last is not None
+    if not np.array_equal(last.theta, best.point):
+        # The last point that was tried was not the best.
+        last = _place(
+            density.at(best.point), best.point, evidence.solved(best.point, last.found.mode)
+        )
+    tuned = Tuned(
+        theta=last.theta,
+        gradient=last.gradient,
+        drift=last.drift,
+        slack=_slack(evidence, last, theta),
+        at_edge=best.code is not Code.OK and last.fall > 0.5 * MOST_FALL,
+        n_passes=best.n_passes,
+        code=best.code,
+    )
+    return last.found, tuned
+
+
+def _near(density: Density, theta: Hyper, last: _Place) -> Vector:
+    """Where the last mode would have moved to, if that is better than where it is."""
+    moved = last.found.mode + last.drift @ (theta - last.theta)
+    at_moved, at_last = density.values(np.stack([moved, last.found.mode]))
+    return moved if at_moved > at_last else last.found.mode
+
+
+def _place(density: Density, theta: Hyper, found: Laplace) -> _Place:
+    slopes = density.evidence_slopes(found.mode, found.root)
+    gradient, drift = evidence_gradient(slopes, found.root)
+    newton_step = found.root @ (found.root.T @ found.gradient)
+    evidence = found.log_evidence + float(slopes.in_w @ newton_step)
+    return _Place(theta, found, evidence, gradient, drift, steepest_fall(density, found))
+
+
+def _slack(evidence: Evidence, last: _Place, begin: Hyper) -> Hyper:
+    """Evidence lost by going as far again, one hyperparameter at a time."""
+    travel = last.theta - begin
+    beyond = np.where(travel < 0, -1.0, 1.0) * np.maximum(np.abs(travel), LEAST_TRAVEL)
+    lost = np.full_like(begin, np.inf)
+    if not is_usable(last.found):
+        return lost
+    for i, step in enumerate(np.diag(beyond)):
+        further = evidence.solved(last.theta + step, last.found.mode)
+        if is_usable(further):
+            lost[i] = last.found.log_evidence - further.log_evidence
+    return lost
+
+
+def is_usable(found: Laplace) -> bool:
+    return found.found and found.n_repaired == 0 and math.isfinite(found.log_evidence)
+
+
+def steepest_fall(density: Density, found: Laplace) -> float:
+    """How far the log density falls two standard deviations from the mode, to the better side (the
+    other may well be steep: a skewed posterior), along the column of the root where it falls most.
+    """
+    columns = 2 * found.root.T
+    sides = density.values(np.concatenate([found.mode + columns, found.mode - columns]))
+    return float((found.log_density - np.maximum(*np.split(sides, 2))).max())
+
+
+def evidence_gradient(
+    slopes: EvidenceSlopes, root: Float[np.ndarray, "dim dim"]
+) -> tuple[Hyper, Float[np.ndarray, "dim hyper"]]:
+    """`dE/dtheta` and `dw*/dtheta` at a mode with this root of its covariance."""
+    drift = root @ (root.T @ slopes.mixed)
+    return slopes.direct + slopes.in_theta + drift.T @ slopes.in_w, drift
