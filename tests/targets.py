@@ -113,3 +113,12 @@ def density_of(log_density, dim, data=None, memory=2**30, dtype=DOUBLE) -> Count
 
 def points(n: int, dim: int, key: int = 0, draws=mixvi.Matched) -> Points:
     return Points(draws(n).make(key, dim), draws is mixvi.Matched)
+
+
+def density_with_hyper(
+    log_density: Callable, init: Any, data: Any, hyper: Any, memory: int = 2**30
+) -> tuple[CountedDensity, np.ndarray, np.ndarray]:
+    """The density at `hyper`, the flat start and the flat hyperparameters."""
+    target, start = prepare(log_density, init, data, DOUBLE, hyper)
+    density = _make.density_of(log_density, target, DOUBLE, memory)
+    return density, np.asarray(start), np.asarray(target.theta)

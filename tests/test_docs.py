@@ -60,7 +60,7 @@ def test_examples_in_documents(name, tmp_path, monkeypatch):
         "mixvi._density._numpy",
         "mixvi._density._protocol",
         "mixvi._fit._many",
-        "mixvi._first._screen",
+        "mixvi._fit._screen",
         "mixvi._fit._public",
         "mixvi._predictor",
         "mixvi.metrics",

@@ -1,5 +1,6 @@
 """Hyperparameters: the exact gradient of Laplace's evidence; joint optima with known answers."""
 
+import dataclasses
 import math
 
 import jax
@@ -9,10 +10,13 @@ import pytest
 from scipy import optimize
 
 import mixvi
-from mixvi._first._evidence import evidence_gradient
-from mixvi._first._laplace import laplace
-from mixvi._target import prepare
-from targets import cauchy_data
+from mixvi._approximate._evidence import _place, evidence_gradient
+from mixvi._approximate._laplace import covariance_root, laplace
+from mixvi._approximate._search import Stop
+from mixvi._approximate._stein import Move, _cut, stein
+from mixvi._approximate._tilt import Learnt, Tilt, tilted
+from mixvi._errors import Code
+from targets import DOUBLE, cauchy_data, density_with_hyper, points
 
 rng = np.random.default_rng(0)
 X = rng.standard_normal((60, 2))
@@ -60,30 +64,135 @@ MODELS = {
 @pytest.mark.parametrize("name", MODELS)
 def test_gradient_of_the_evidence_against_central_differences(name):
     log_density, init, data, hyper = MODELS[name]
-    with jax.enable_x64(True):
-        target, start = prepare(log_density, init, data, np.dtype(np.float64), hyper)
-        start = jnp.asarray(start)
-        found = jax.jit(laplace)(target, start)
-        assert int(found.code) == 0
-        gradient, drift = evidence_gradient(target, found, 2**30)
-        in_parts, _ = evidence_gradient(target, found, 2**18)
-        np.testing.assert_allclose(gradient, in_parts, rtol=1e-10)
-        solve = jax.jit(lambda theta: laplace(target.at(theta), found.mode))
-        step = 1e-4
-        for j, unit in enumerate(np.eye(len(hyper))):
-            # Five points: the error of the differences is far below the tolerance.
-            near, far = (
-                [solve(target.theta + sign * k * step * unit) for sign in (1, -1)] for k in (1, 2)
-            )
+    density, start, theta = density_with_hyper(log_density, init, data, hyper)
+    found = laplace(density, start)
+    assert found.found
+    slopes = density.evidence_slopes(found.mode, found.root)
+    gradient, drift = evidence_gradient(slopes, found.root)
+    few_at_once, _, _ = density_with_hyper(log_density, init, data, hyper, memory=2**18)
+    in_parts = few_at_once.evidence_slopes(found.mode, found.root)
+    for whole, summed in zip(slopes, in_parts, strict=True):
+        np.testing.assert_allclose(whole, summed, rtol=1e-10, atol=1e-12)
+    step = 1e-4
+    for j, unit in enumerate(np.eye(len(hyper))):
+        # Five points: the error of the differences is far below the tolerance.
+        near, far = (
+            [laplace(density.at(theta + sign * k * step * unit), found.mode) for sign in (1, -1)]
+            for k in (1, 2)
+        )
 
-            def slope(of, near=near, far=far):
-                return (8 * (of(near[0]) - of(near[1])) - of(far[0]) + of(far[1])) / (12 * step)
+        def slope(of, near=near, far=far):
+            return (8 * (of(near[0]) - of(near[1])) - of(far[0]) + of(far[1])) / (12 * step)
 
-            expected = float(slope(lambda one: one.log_evidence))
-            assert float(gradient[j]) == pytest.approx(expected, rel=1e-6)
-            np.testing.assert_allclose(
-                drift[:, j], slope(lambda one: one.mode), rtol=1e-5, atol=1e-7
-            )
+        expected = float(slope(lambda one: one.log_evidence))
+        assert float(gradient[j]) == pytest.approx(expected, rel=1e-6)
+        np.testing.assert_allclose(drift[:, j], slope(lambda one: one.mode), rtol=1e-5, atol=1e-7)
+
+
+def test_the_evidence_of_the_mode_does_not_hang_on_how_close_the_search_came():
+    """A place off the mode: the first-order correction gives the evidence of the mode itself."""
+    log_density, init, data, hyper = MODELS["logistic"]
+    density, start, theta = density_with_hyper(log_density, init, data, hyper)
+    found = laplace(density, start)
+    away = found.mode + found.root @ np.full(10, 1e-4)
+    value, gradient, hessian = density.curvature(away)
+    root, log_det, _ = covariance_root(-hessian, "raise")
+    near = dataclasses.replace(
+        found, mode=away, log_density=value, gradient=gradient, root=root, log_det_root=log_det
+    )
+    exact = _place(density, theta, found).evidence
+    assert abs(near.log_evidence - exact) > 1e-6
+    assert _place(density, theta, near).evidence == pytest.approx(exact, abs=1e-7)
+
+
+@pytest.mark.parametrize("rule", [mixvi.Matched(64), mixvi.Quadrature(64)])
+@pytest.mark.parametrize("memory", [2**30, 2**13])
+def test_the_slope_of_the_bound_is_the_derivative_in_the_hyperparameters(rule, memory):
+    x = np.random.default_rng(1).standard_normal((6, 2))
+
+    def log_lik(eta, hyper):
+        return -jnp.cosh(eta * jnp.exp(hyper["scale"]))
+
+    model = mixvi.LinearPredictor(x, log_lik, lambda hyper: jnp.exp(hyper["alpha"]))
+    hyper = {"alpha": 0.3, "scale": -0.5}
+    density, _, theta = density_with_hyper(model, np.zeros(2), None, hyper, memory)
+    over = rule.make(DOUBLE) if isinstance(rule, mixvi.Quadrature) else points(rule.n, 2)
+    at = np.array([0.2, -0.1]), np.array([[0.5, 0.0], [0.2, 0.4]])
+    slope, step = density.expect(*at, over).hyper, 1e-5
+    for k, unit in enumerate(step * np.eye(2)):
+        ahead, behind = (density.at(theta + s * unit).expect(*at, over).value for s in (1, -1))
+        assert slope[k] == pytest.approx((ahead - behind) / (2 * step), rel=1e-7)
+
+
+def test_a_density_that_factorises_has_the_same_slope():
+    """Point by point, not all at once: the sum must not count what fills a call up."""
+
+    def log_density(w, log_scale):
+        factor = jnp.linalg.cholesky(jnp.eye(2) * jnp.exp(2 * log_scale) + 0.1)
+        half = jax.scipy.linalg.solve_triangular(factor, w, lower=True)
+        return -0.5 * (half**2).sum() - jnp.log(jnp.diagonal(factor)).sum()
+
+    density, _, theta = density_with_hyper(log_density, np.zeros(2), None, 0.3)
+    z = np.random.default_rng(0).standard_normal((37, 2))
+    values, gradients, slope = density.joint_gradients(z)
+    ahead, behind = (density.at(theta + step).values(z).mean() for step in (1e-5, -1e-5))
+    assert slope[0] == pytest.approx((ahead - behind) / 2e-5, rel=1e-7)
+    precision = np.linalg.inv(np.eye(2) * math.exp(0.6) + 0.1)
+    np.testing.assert_allclose(gradients, -z @ precision, rtol=1e-10)
+    np.testing.assert_allclose(values, density.values(z), rtol=1e-12)
+
+
+@pytest.mark.parametrize("drift", [0.0, 0.3])
+def test_stein_steps_learn_the_hyperparameter_of_a_conjugate_model(drift):
+    """y ~ N(w, 1), w ~ N(0, v): the evidence is highest where 1 + v is the mean square of y."""
+    y = np.array([1.0, -3.0, 2.0, 4.0, 0.5])
+
+    def log_density(w, h):
+        return (-0.5 * (y - w) ** 2 - 0.5 * w**2 * jnp.exp(-h) - 0.5 * h).sum()
+
+    density, _, _ = density_with_hyper(log_density, np.zeros(5), None, 0.0)
+    tilt = Tilt(np.zeros(1), np.eye(1), drift * np.ones((5, 1)))
+    learnt = Learnt(tilt, np.zeros(1), np.zeros(1))
+    stop = Stop(tol=1e-8, max_steps=300)
+    found = stein(density, np.zeros(5), np.eye(5), points(64, 5), stop, learnt=learnt)
+    assert found.code is Code.OK
+    v = np.mean(y**2) - 1
+    assert found.learnt.theta[0] == pytest.approx(np.log(v), abs=1e-6)
+    np.testing.assert_allclose(found.mean, y * v / (1 + v), atol=1e-6)
+    np.testing.assert_allclose(found.root @ found.root.T, v / (1 + v) * np.eye(5), atol=1e-6)
+
+
+@pytest.mark.parametrize("in_proportion", [True, False])
+def test_a_step_is_cut_in_proportion_where_its_parts_depend_on_each_other(in_proportion):
+    move = Move(np.array([8.0, -2.0]), np.diag([1.0, -0.5]), np.array([0.25]))
+    tilt = Tilt(np.zeros(1), np.eye(1), np.zeros((2, 1)))
+    cut, factor, size = _cut(move, 1.0, tilt, in_proportion)
+    # half of the mean's way, 4, is the longest part
+    np.testing.assert_allclose(cut.mean, [2.0, -0.5])
+    shrunk = 4.0 if in_proportion else 1.0
+    np.testing.assert_allclose(cut.tau, [0.25 / shrunk])
+    np.testing.assert_allclose(factor, np.diag(np.exp([1.0 / shrunk, -0.5 / shrunk])))
+    assert size == pytest.approx(1.0)
+
+
+def test_in_tilted_coordinates_the_bound_curves_by_one():
+    log_density, init, data, hyper = MODELS["logistic"]
+    density, start, theta = density_with_hyper(log_density, init, data, hyper)
+    found = laplace(density, start)
+    _, drift = evidence_gradient(density.evidence_slopes(found.mode, found.root), found.root)
+    rule = points(64, 10)
+    tilt = tilted(density, theta, drift, found.mode, found.root, rule)
+
+    def slope(tau):
+        mean = found.mode + tilt.drift @ tau
+        return tilt.slope(tilt.bind(density, tau).expect(mean, found.root, rule))
+
+    step = 1e-3 * np.eye(2)
+    curvature = np.stack([(slope(-one) - slope(one)) / 2e-3 for one in step])
+    units = np.abs(tilt.scale).max(0) < 1  # no unit is more than one of the user's own
+    assert units.any()
+    expected = np.eye(2)[np.ix_(units, units)]
+    np.testing.assert_allclose(np.abs(curvature[np.ix_(units, units)]), expected, atol=0.01)
 
 
 def shrinkage(w, log_alpha, y):

@@ -4,15 +4,10 @@ import dataclasses
 import math
 
 import jax
-import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import stats
 
-from mixvi._first import _families
-from mixvi._first._engine import ladder
-from mixvi._first._laplace import Root
-from mixvi._target import precision_scope
 from mixvi.estimators import MVIClassifier
 from mixvi.models import RBF, Gaussian, Model, Predictive
 from mixvi.paper import _evaluate, _problems, _run
@@ -124,7 +119,7 @@ def test_protocol_best_is_the_estimators_default(block):
     for k in range(2):
         (x, y), (x_test, y_test) = table(60, seed=k), table(40, seed=k + 10)
         model = MVIClassifier(n_basis=8, diagnostics=False).fit(x, y)
-        assert posts[k].elbo_fixed == pytest.approx(model.posterior_.elbo_fixed, abs=1e-5)
+        assert posts[k].elbo_fixed == pytest.approx(model.posterior_.elbo_fixed, abs=1e-4)
         single = model.log_predictive_density(x_test, y_test, pointwise=True).sum()
         judged = _run._judged(block, posts)
         assert judged is not None
@@ -135,18 +130,13 @@ def test_protocol_best_is_the_estimators_default(block):
         assert abs(elbo.value - posts[k].elbo_fixed) < 5 * elbo.se + 1e-6
 
 
-@pytest.mark.parametrize("engine", ["first", "kernels"])
-def test_the_papers_rank_one_start_is_its_own(engine):
+def test_the_papers_rank_one_start_is_its_own():
     """In the paper's coordinates the root begins at C + U V^T with entries of sd 0.1."""
     matrix = np.diag([3.0, 0.01, 1.0, 2.0, 5.0]) + 0.001
 
     def start(seed):
-        if engine == "kernels":
-            family, eye = LowRankFromNoise(seed=seed), np.eye(5)
-            return family.starts(matrix, eye, eye, matrix)[0]
-        with precision_scope(np.dtype(np.float64)):
-            root, eye = Root(jnp.asarray(matrix), jnp.zeros(())), jnp.eye(5)
-            return np.asarray(_families.LowRankFromNoise(seed=seed).starts(root, eye, eye))[0]
+        family, eye = LowRankFromNoise(seed=seed), np.eye(5)
+        return family.starts(matrix, eye, eye, matrix)[0]
 
     phi = start(0)
     change = matrix @ np.outer(phi[:5], phi[5:])
@@ -154,7 +144,6 @@ def test_the_papers_rank_one_start_is_its_own(engine):
     np.testing.assert_allclose(change, np.outer(u, v), atol=1e-12)
     assert (start(1) != phi).all()
     assert LowRankFromNoise().poorer is None
-    assert [one.name for one in ladder(_families.LowRankFromNoise())] == ["lr"]
 
 
 def test_one_number_of_basis_functions_for_a_set(monkeypatch):

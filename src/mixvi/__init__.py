@@ -1,7 +1,5 @@
 """Fast, deterministic, honest Gaussian approximation of Bayesian posteriors."""
 
-from typing import TYPE_CHECKING, Any
-
 from ._approximate._families import EigenScale as EigenScale
 from ._approximate._families import Family as Family
 from ._approximate._families import FullRank as FullRank
@@ -27,6 +25,9 @@ from ._errors import NotConvergedWarning as NotConvergedWarning
 from ._fit import fit as fit
 from ._fit import fit_many as fit_many
 from ._fit import laplace as laplace
+from ._fit._screen import Screening as Screening
+from ._fit._screen import best_together as best_together
+from ._fit._screen import screen as screen
 from ._hyper import HyperReport as HyperReport
 from ._kinds import Interval as Interval
 from ._posterior import Posterior as Posterior
@@ -34,27 +35,4 @@ from ._posterior import load as load
 from ._posteriors import Posteriors as Posteriors
 from ._predictor import LinearPredictor as LinearPredictor
 
-if TYPE_CHECKING:
-    from ._first._screen import Screening as Screening
-    from ._first._screen import best_together as best_together
-    from ._first._screen import screen as screen
-
 __version__ = "0.1.0"
-# Loaded when asked for: their libraries take longer to import than a small fit takes to run.
-_LAZY = {
-    "Screening": "_screen",
-    "best_together": "_screen",
-    "screen": "_screen",
-}
-
-
-def __getattr__(name: str) -> Any:
-    if name not in _LAZY:
-        raise AttributeError(f"module 'mixvi' has no attribute {name!r}")
-    import importlib
-
-    return getattr(importlib.import_module(f"mixvi._first.{_LAZY[name]}"), name)
-
-
-def __dir__() -> list[str]:
-    return sorted([*globals(), *_LAZY])

@@ -87,9 +87,7 @@ def stein_on_many(
         missed = lost_on_the_way(few, root, h, new.seen[1], _slopes(density, *new.seen, few))
         if new.code is Code.OK and missed <= stop.gain:
             gain_left = max(new.gain_left, missed)
-            return dataclasses.replace(
-                new, density=density, gain_left=gain_left, n_passes=n_passes
-            )
+            return dataclasses.replace(new, density=density, gain_left=gain_left, n_passes=n_passes)
         if left <= 0:
             return dataclasses.replace(best, code=Code.BOUND_OUT_OF_STEPS)
         if not missed < MOST_NOISE * (new.elbo - shape.elbo):

@@ -239,9 +239,7 @@ def _move(shape: Shape, gradient: Move, past: Past, reach: float) -> Move:
     return Move(newton(gradient).mean, (vectors * logs) @ vectors.T, gradient.tau)
 
 
-def _cut(
-    move: Move, reach: float, tilt: Tilt, in_proportion: bool
-) -> tuple[Move, Square, float]:
+def _cut(move: Move, reach: float, tilt: Tilt, in_proportion: bool) -> tuple[Move, Square, float]:
     """The move within reach, the exponential of its log root, and its size. Parts that depend on
     each other are cut in proportion."""
     values, vectors = np.linalg.eigh(move.log_root)

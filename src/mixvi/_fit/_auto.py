@@ -154,11 +154,7 @@ def _by_fresh_draws(
         poorer = dataclasses.replace(poorer, inspection=inspection, choice=f"Only {what}: {why}.")
         if not rungs and left >= GAIN and more and poorer.converged:
             stein = case.options.by_stein
-            full = (
-                whole_from(case, state, first)
-                if stein
-                else _whole(case, first, False, None)
-            )
+            full = whole_from(case, state, first) if stein else _whole(case, first, False, None)
             rungs = [dataclasses.replace(full, choice=_whole_gains(left))]
         rungs.append(poorer)
     return _best_on_fresh_draws(case, [*rungs, laplace])

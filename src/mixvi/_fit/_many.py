@@ -109,13 +109,8 @@ def fit_many(
     if is_numpy or strategy == "auto":
         strategy = "map" if is_numpy or jax.default_backend() == "cpu" else "vmap"
     with Progress(len(batch), progress) as report:
-        if hyper is not None or strategy != "vmap":
-            n_threads = 1 if is_numpy or strategy == "loop" else n_cores()
-            outcomes = _in_threads(batch, n_threads, report)
-        else:
-            from .._first._many import by_first_engine  # its libraries take long to import
-
-            outcomes = by_first_engine(batch, strategy, n_cores(), report)
+        n_threads = 1 if is_numpy or strategy == "loop" else n_cores()
+        outcomes = _in_threads(batch, n_threads, report)
     return Posteriors(post for post, _ in outcomes)
 
 

@@ -43,7 +43,7 @@ def judged(
             asked = max(enough, min(known + density.values_at_once, n))
             more = density.values(coloured(mean, root, z[known:asked]))
             log_p = np.concatenate([log_p, more])
-        seen = _compared(log_p[:enough], z[:enough], root)
+        seen = compared(log_p[:enough], z[:enough], root)
         if _known(seen):
             break
     assert seen is not None
@@ -53,12 +53,10 @@ def judged(
 def first_look(density: Density, mean: Vector, root: Matrix, key: Any, n: int) -> Judged:
     """At a few of the `n` fresh points."""
     z = fresh_draws(key, n, density.dim)[:FIRST_LOOK]
-    return _compared(density.values(coloured(mean, root, z)), z, root)
+    return compared(density.values(coloured(mean, root, z)), z, root)
 
 
-def _compared(
-    log_p: Float[np.ndarray, " n"], z: Float[np.ndarray, "n dim"], root: Matrix
-) -> Judged:
+def compared(log_p: Float[np.ndarray, " n"], z: Float[np.ndarray, "n dim"], root: Matrix) -> Judged:
     log_q = log_q_of(z, root)
     return Judged(diagnose(log_p, log_q, z, root), z, log_p, log_q)
 

@@ -11,9 +11,9 @@ from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
 from .._errors import InputError
-from .._first._screen import screen
 from .._fit import fit
 from .._fit._options import one_of
+from .._fit._screen import screen
 from .._posterior import Posterior
 from ..models import (
     RBF,

@@ -19,7 +19,7 @@ from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float, PyTree
 
 from .._draws import FRESH, generator
-from .._first._judge import judged
+from .._judge._fresh import compared
 from .._posterior import Judged
 from .._posteriors import Posteriors
 from .._target import precision_scope
@@ -145,7 +145,7 @@ def diagnoses(problems: Problems, fitted: Gaussians, seed: int) -> list[Judged]:
     z = generator(seed, FRESH).standard_normal((N_FRESH, fitted.mean.shape[1]))
     with precision_scope(FLOAT64):
         log_p = np.asarray(_log_densities(problems.model, fitted, problems.data, z))
-    return [judged(z, values, root) for values, root in zip(log_p, fitted.root, strict=True)]
+    return [compared(values, z, root) for values, root in zip(log_p, fitted.root, strict=True)]
 
 
 @jax.jit

@@ -14,7 +14,7 @@ from jaxtyping import Float, PyTree
 
 from .._approximate._families import Family
 from .._errors import InputError
-from .._fit._many import fit_many
+from ._many import fit_many
 
 
 @dataclasses.dataclass(frozen=True)
