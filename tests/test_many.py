@@ -1,11 +1,25 @@
 """Many problems in one call: equal to one at a time, and one bad one spoils no other."""
 
 import jax
+import jax.numpy as jnp
 import numpy as np
 import pytest
 
 import mixvi
-from targets import Counted, GaussianTarget, cauchy, cauchy_data, logistic, logistic_data
+from mixvi._diagnostics import fresh_told, wider_told
+from mixvi._fit._batch import Batch, solved_together
+from mixvi._fit._many import _prepare_batch
+from mixvi._fit._options import checked
+from targets import (
+    DOUBLE,
+    Counted,
+    GaussianTarget,
+    cauchy,
+    cauchy_data,
+    logistic,
+    logistic_data,
+)
+from test_auto import SCHOOLS, SCHOOLS_START, schools_centred
 
 STRATEGIES = ["loop", "map", "vmap"]
 
@@ -175,3 +189,89 @@ def test_posteriors_must_match():
         mixvi.Posteriors([one, other])
     with pytest.raises(mixvi.InputError, match="at least one"):
         mixvi.Posteriors([])
+
+
+def bent(w, data):
+    """The log of a gamma variable with `shape`, and a normal one around a parabola of it."""
+    shape, bend = data
+    return shape * w[0] - jnp.exp(w[0]) - 0.5 * (w[1] - bend * w[0] ** 2) ** 2
+
+
+@pytest.mark.parametrize("strategy", ["map", "vmap"])
+def test_auto_of_many_is_auto_of_each(strategy):
+    """Laplace is right, only means and widths change, all changes: each goes as far as alone."""
+    data = (np.array([400.0, 3.0, 3.0]), np.array([0.0, 0.0, 0.5]))
+    posts = mixvi.fit_many(bent, np.array([1.0, 0.0]), data=data, strategy=strategy)
+    assert len({post.family for post in posts}) == 3
+    for i, post in enumerate(posts):
+        one = mixvi.fit(bent, np.array([1.0, 0.0]), data=(data[0][i], data[1][i]))
+        assert post.family == one.family
+        assert post.elbo.value == pytest.approx(one.elbo.value, abs=0.01)
+        np.testing.assert_allclose(post.std, one.std, rtol=0.02)
+        assert post.verdict.split(":")[0] == one.verdict.split(":")[0]
+
+
+def test_no_mode_in_a_batch():
+    effect, se = SCHOOLS
+    data = (np.stack([effect, effect]), np.stack([se, 0.2 * se]))
+    options = {"draws": 256, "diagnostics": False}
+    posts = mixvi.fit_many(schools_centred, SCHOOLS_START, data=data, strategy="vmap", **options)
+    one = mixvi.fit(schools_centred, SCHOOLS_START, data=(effect, se), **options)
+    assert "There is no mode" in posts[0].status
+    assert posts[0].elbo_fixed == pytest.approx(one.elbo_fixed, abs=1e-6)
+
+
+@pytest.mark.parametrize("family", ["mu", "eig", "full"])
+def test_whoever_keeps_to_the_road_ends_where_fit_does(family):
+    """With a tolerance both end at the same optimum; nobody of these problems goes alone."""
+    data = batch(6)
+    options = {"family": family, "draws": 256, "tol": 1e-5, "diagnostics": False}
+    target, starts = _prepare_batch(logistic, np.zeros(8), data, None, False, False, DOUBLE)
+    asked = checked(options)
+    together = solved_together(Batch(logistic, target, starts, asked, asked.draws))
+    assert together.on_road.all()
+    for i in range(6):
+        one = mixvi.fit(logistic, np.zeros(8), tuple(leaf[i] for leaf in data), **options)
+        post = together.outcome(i)[0]
+        np.testing.assert_allclose(post.flat_mean, one.flat_mean, atol=1e-4)
+        np.testing.assert_allclose(post.cov, one.cov, rtol=1e-3, atol=1e-5)
+        assert post.elbo_fixed == pytest.approx(one.elbo_fixed, abs=1e-6)
+
+
+def test_who_leaves_the_road_is_marked():
+    """A saddle at the start, no mode, a Laplace Gaussian that is far off."""
+
+    def log_density(w, kind):
+        normal = -0.5 * (w**2).sum()
+        saddle = -0.25 * (w[0] ** 2 - 4.0) ** 2 - 0.5 * w[1] ** 2
+        tail = w[0] - 0.5 * w[1] ** 2
+        narrow = -jnp.log1p(1e4 * (w**2).sum())
+        return jnp.stack([normal, saddle, tail, narrow])[kind]
+
+    target, starts = _prepare_batch(
+        log_density, np.zeros(2), np.arange(4), None, False, False, DOUBLE
+    )
+    asked = checked({"family": "eig", "diagnostics": False})
+    together = solved_together(Batch(log_density, target, starts, asked, mixvi.Matched(256)))
+    assert together.on_road.tolist() == [True, False, False, False]
+
+
+def test_what_fresh_draws_tell_is_the_same_for_one_and_for_many():
+    rng = np.random.default_rng(0)
+    z, root = rng.standard_normal((400, 3)), rng.standard_normal((5, 3, 3))
+    log_q = rng.standard_normal((5, 400))
+    log_p = log_q + np.array([0.0, 0.1, 1.0, 3.0, 1e-9])[:, None] * rng.standard_t(3, (5, 400))
+    with jax.enable_x64(True):
+        many = jax.jit(jax.vmap(lambda *one: fresh_told(*one[:2], z, one[2], jnp)))
+        wider = jax.jit(jax.vmap(lambda *one: wider_told(z, *one, jnp)))
+        told, far = many(log_p, log_q, root), wider(log_p, root)
+    for i in range(5):
+        np.testing.assert_allclose(
+            [one[i] for one in told],
+            fresh_told(log_p[i], log_q[i], z, root[i]),
+            rtol=1e-8,
+            atol=1e-10,
+        )
+        np.testing.assert_allclose(
+            [one[i] for one in far], wider_told(z, log_p[i], root[i]), rtol=1e-8
+        )

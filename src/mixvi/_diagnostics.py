@@ -2,6 +2,7 @@
 
 import dataclasses
 import math
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -132,60 +133,93 @@ def wider_by(dim: int) -> float:
     return 1 + 1 / math.sqrt(dim)
 
 
-def moments(
-    z: Float[np.ndarray, "n dim"],
-    weights: Float[np.ndarray, " n"],
-    khat: float,
-    root: Float[np.ndarray, "dim dim"] | Float[np.ndarray, " dim"],
-    own: Float[np.ndarray, " n"],
-) -> Moments:
-    """Of the weighted points `root z`, against mean 0 and covariance `root root^T`. With weights
-    `own` the points stand for that Gaussian itself: what their moments miss then is luck, and is
-    taken off."""
-    steps = z * root if root.ndim == 1 else z @ root.T
-    steps = steps / (np.abs(root) if root.ndim == 1 else np.sqrt((root**2).sum(1)))
-    shift = weights @ steps
-    square = weights @ (steps - shift) ** 2
-    luck = own @ steps
-    square = np.maximum(square - (own @ (steps - luck) ** 2 - 1), 1e-4)
-    shift, ratio = shift - luck, np.sqrt(square)
-    return Moments(khat, float(np.abs(shift).max()), float(np.maximum(ratio, 1 / ratio).max()))
+# --- on arrays --------------------------------------------------------------------------------
+# Functions of one problem's arrays over a namespace `xp`: NumPy for one problem; `jax.numpy` under
+# `vmap` and `jit` for many. What is not a number stays one, and is put into words later.
 
 
-def wider_moments(
-    z: Float[np.ndarray, "n dim"],
-    log_p: Float[np.ndarray, " n"],
-    root: Float[np.ndarray, "dim dim"] | Float[np.ndarray, " dim"],
-) -> Moments:
-    """Of draws `root z` of the wider Gaussian, `z` of standard deviation `wider_by`."""
-    half = 0.5 * (z**2).sum(1)
-    log_ratio = log_p + half / wider_by(z.shape[1]) ** 2
-    if not np.isfinite(log_ratio).all():
-        return UNKNOWN
-    own = np.exp(half / wider_by(z.shape[1]) ** 2 - half)
-    return moments(z, *psis(log_ratio), root, own / own.sum())
+class Told(NamedTuple):
+    """What fresh draws tell, as numbers: the fields of `Diagnosis`."""
+
+    elbo: Any
+    se: Any
+    khat: Any
+    kl: Any
+    ess: Any
+    mean_off: Any
+    sd_ratio: Any
+    n_non_finite: Any
+
+    def in_words(self, n_draws: int) -> Diagnosis:
+        if self.n_non_finite:
+            lost = Estimate(-math.inf, math.nan)
+            n_bad = int(self.n_non_finite)
+            return Diagnosis(lost, math.inf, math.inf, 0.0, UNKNOWN, n_bad, n_draws)
+        elbo, se, khat, kl, ess, mean_off, sd_ratio, _ = (float(one) for one in self)
+        seen = Moments(khat, mean_off, sd_ratio)
+        return Diagnosis(Estimate(elbo, se), khat, kl, ess, seen, 0, n_draws)
 
 
 def diagnose(
     log_p: Float[np.ndarray, " n"],
     log_q: Float[np.ndarray, " n"],
     z: Float[np.ndarray, "n dim"],
-    root: Float[np.ndarray, "dim dim"] | Float[np.ndarray, " dim"],
+    root: Any,
 ) -> Diagnosis:
+    """What draws `root z` around the mean say of the Gaussian."""
+    return fresh_told(log_p, log_q, z, root).in_words(len(z))
+
+
+def fresh_told(
+    log_p: Float[Any, " n"],
+    log_q: Float[Any, " n"],
+    z: Float[Any, "n dim"],
+    root: Any,
+    xp: Any = np,
+) -> Told:
     """ELBO = mean(log p~ - log q): on a Gaussian target this has no noise at all."""
     log_ratio = log_p - log_q
     n = len(log_ratio)
-    n_bad = int((~np.isfinite(log_ratio)).sum())
-    if n_bad:
-        lost = Estimate(-math.inf, math.nan)
-        return Diagnosis(lost, math.inf, math.inf, 0.0, UNKNOWN, n_bad, n)
-    elbo = Estimate(float(log_ratio.mean()), float(log_ratio.std(ddof=1) / math.sqrt(n)))
-    weights, khat = psis(log_ratio)
+    n_bad = (~xp.isfinite(log_ratio)).sum()
+    # What is not finite is told by `n_bad` alone.
+    log_ratio = xp.where(n_bad > 0, 0.0, log_ratio)
+    elbo, se = log_ratio.mean(), log_ratio.std(ddof=1) / math.sqrt(n)
+    weights, khat = smoothed_weights(log_ratio, xp)
     peak = log_ratio.max()
-    evidence = peak + math.log(np.exp(log_ratio - peak).mean())
-    kl = max(0.0, float(evidence - elbo.value))
-    seen = moments(z, weights, khat, root, np.full(n, 1 / n))
-    return Diagnosis(elbo, khat, kl, float(1 / (weights**2).sum()), seen, 0, n)
+    kl = xp.maximum(peak + xp.log(xp.exp(log_ratio - peak).mean()) - elbo, 0.0)
+    mean_off, sd_ratio = moments_off(z, weights, root, xp.full(n, 1 / n), xp)
+    return Told(elbo, se, khat, kl, 1 / (weights**2).sum(), mean_off, sd_ratio, n_bad)
+
+
+def wider_told(
+    z: Float[Any, "n dim"], log_p: Float[Any, " n"], root: Any, xp: Any = np
+) -> tuple[Any, Any, Any]:
+    """k-hat and errors of the moments, from draws `root z` of the wider Gaussian, `z` of standard
+    deviation `wider_by`; infinite where a density is not finite."""
+    half = 0.5 * (z**2).sum(1)
+    narrowed = half / wider_by(z.shape[1]) ** 2
+    log_ratio = log_p + narrowed
+    finite = xp.isfinite(log_ratio).all()
+    own = xp.exp(narrowed - half)
+    weights, khat = smoothed_weights(xp.where(finite, log_ratio, 0.0), xp)
+    told = (khat, *moments_off(z, weights, root, own / own.sum(), xp))
+    khat, mean_off, sd_ratio = (xp.where(finite, one, math.inf) for one in told)
+    return khat, mean_off, sd_ratio
+
+
+def moments_off(
+    z: Float[Any, "n dim"], weights: Float[Any, " n"], root: Any, own: Float[Any, " n"], xp: Any
+) -> tuple[Any, Any]:
+    """The largest error of a mean (in sds) and of a standard deviation (as a ratio) of the weighted
+    points `root z`, against mean 0 and covariance `root root^T`. With weights `own` the points
+    stand for that Gaussian itself: what their moments miss then is luck, and is taken off."""
+    steps = z * root if root.ndim == 1 else z @ root.T
+    steps = steps / (xp.abs(root) if root.ndim == 1 else xp.sqrt((root**2).sum(1)))
+    shift, luck = weights @ steps, own @ steps
+    square = weights @ (steps - shift) ** 2
+    square = xp.maximum(square - (own @ (steps - luck) ** 2 - 1), 1e-4)
+    ratio = xp.sqrt(square)
+    return xp.abs(shift - luck).max(), xp.maximum(ratio, 1 / ratio).max()
 
 
 def psis(log_ratio: Float[np.ndarray, " n"]) -> tuple[Float[np.ndarray, " n"], float]:
@@ -193,58 +227,64 @@ def psis(log_ratio: Float[np.ndarray, " n"]) -> tuple[Float[np.ndarray, " n"], f
 
     k-hat is 0 when the weights do not vary.
     """
+    weights, khat = smoothed_weights(np.asarray(log_ratio, dtype=np.float64))
+    return weights, float(khat)
+
+
+def smoothed_weights(log_ratio: Float[Any, " n"], xp: Any = np) -> tuple[Float[Any, " n"], Any]:
+    """`psis` of one problem or, under `vmap`, of many."""
     n = len(log_ratio)
-    shifted = np.asarray(log_ratio, dtype=np.float64) - np.max(log_ratio)
-    khat = 0.0
-    if np.ptp(shifted) > CONSTANT:
-        n_tail = int(min(n / 5, 3 * math.sqrt(n)))
-        order = np.argsort(shifted, kind="stable")
-        tail = order[-n_tail:]
-        cutoff = max(shifted[order[-n_tail - 1]], math.log(np.finfo(np.float64).tiny))
-        over = np.exp(shifted[tail]) - math.exp(cutoff)
+    n_tail = int(min(n / 5, 3 * math.sqrt(n)))
+    shifted = log_ratio - xp.max(log_ratio)
+    varies = shifted.min() < -CONSTANT
+    if n_tail <= 4:
+        weights = xp.exp(shifted)
+        return weights / weights.sum(), xp.where(varies, math.inf, 0.0)
+    order = xp.argsort(shifted, kind="stable") if xp is np else xp.argsort(shifted)
+    ranked = shifted[order]
+    body, tail = ranked[:-n_tail], ranked[-n_tail:]
+    cutoff = xp.exp(xp.maximum(body[-1], math.log(np.finfo(np.float64).tiny)))
+    over = xp.exp(tail) - cutoff
+    with np.errstate(all="ignore"):
+        khat, scale = _generalised_pareto(over, xp)
         # A quarter of the tail no larger than the cut-off: one or few weights hold everything.
-        if n_tail <= 4 or not over[n_tail // 4] > 0:
-            khat = math.inf
-        else:
-            khat, scale = _generalised_pareto(over)
-            if math.isfinite(khat):
-                quantiles = (np.arange(n_tail) + 0.5) / n_tail
-                smooth = _pareto_quantile(quantiles, khat, scale) + math.exp(cutoff)
-                # No smoothed weight is larger than the largest raw one.
-                shifted[tail] = np.minimum(np.log(smooth), 0.0)
-    weights = np.exp(shifted)
+        khat = xp.where((over[n_tail // 4] > 0) & xp.isfinite(khat), khat, math.inf)
+        khat = xp.where(varies, khat, 0.0)
+        quantiles = (xp.arange(n_tail) + 0.5) / n_tail
+        smooth = xp.log(_pareto_quantile(quantiles, khat, scale, xp) + cutoff)
+        # No smoothed weight is larger than the largest raw one.
+        smooth = xp.minimum(smooth, 0.0)
+    tail = xp.where(varies & xp.isfinite(khat), smooth, tail)
+    weights = xp.exp(xp.concatenate([body, tail])[xp.argsort(order)])
     return weights / weights.sum(), khat
 
 
-@np.errstate(all="ignore")
-def _generalised_pareto(over: Float[np.ndarray, " tail"]) -> tuple[float, float]:
+def _generalised_pareto(over: Float[Any, " tail"], xp: Any) -> tuple[Any, Any]:
     """Shape and scale of exceedances in ascending order (Zhang and Stephens 2009), the shape
     drawn towards 1/2 with the weight of ten observations; infinite where one exceedance is all
     there is."""
     n = len(over)
     n_grid = 30 + math.isqrt(n)
-    grid = 1 - np.sqrt(n_grid / (np.arange(1, n_grid + 1) - 0.5))
+    grid = 1 - xp.sqrt(n_grid / (xp.arange(1, n_grid + 1) - 0.5))
     grid = grid / (3 * over[int(n / 4 + 0.5) - 1]) + 1 / over[-1]
-    shapes = np.log1p(-grid[:, None] * over).mean(1)
-    log_likelihood = n * (np.log(-(grid / shapes)) - shapes - 1)
-    weights = np.exp(log_likelihood - np.logaddexp.reduce(log_likelihood))
-    keep = weights >= 10 * np.finfo(float).eps
-    weights, grid = weights[keep] / weights[keep].sum(), grid[keep]
-    theta = float(grid @ weights)
-    if theta == 0 or not math.isfinite(theta):
-        return math.inf, math.nan
-    shape = float(np.log1p(-theta * over).mean())
-    scale = -shape / theta
-    return (n * shape + 10 * 0.5) / (n + 10), scale
+    shapes = xp.log1p(-grid[:, None] * over).mean(1)
+    log_likelihood = n * (xp.log(-(grid / shapes)) - shapes - 1)
+    weights = xp.exp(log_likelihood - log_likelihood.max())
+    weights = weights / weights.sum()
+    weights = xp.where(weights >= 10 * np.finfo(float).eps, weights, 0.0)
+    theta = (grid * weights).sum() / weights.sum()
+    shape = xp.log1p(-theta * over).mean()
+    khat = (n * shape + 10 * 0.5) / (n + 10)
+    return xp.where((theta == 0) | ~xp.isfinite(theta), math.inf, khat), -shape / theta
 
 
 def _pareto_quantile(
-    p: Float[np.ndarray, " tail"], shape: float, scale: float
-) -> Float[np.ndarray, " tail"]:
-    if abs(shape) < np.finfo(float).eps:
-        return -scale * np.log1p(-p)
-    with np.errstate(over="ignore"):  # a shape of hundreds: all weight on one draw
-        return scale * np.expm1(-shape * np.log1p(-p)) / shape
+    p: Float[Any, " tail"], shape: Any, scale: Any, xp: Any
+) -> Float[Any, " tail"]:
+    straight = xp.abs(shape) < np.finfo(float).eps
+    safe = xp.where(straight, 1.0, shape)
+    bent = scale * xp.expm1(-safe * xp.log1p(-p)) / safe
+    return xp.where(straight, -scale * xp.log1p(-p), bent)
 
 
 def verdict(

@@ -1,6 +1,6 @@
-"""Room 8. Many posteriors of the same shape: a sequence whose numbers also come stacked."""
+"""Many posteriors of the same shape: a sequence whose numbers also come stacked."""
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, overload
 
 import jax
@@ -18,24 +18,46 @@ class Posteriors:
     """
 
     def __init__(self, posts: Iterable[Posterior]):
-        self._posts = tuple(posts)
-        if not self._posts:
+        given = list(posts)
+        if not given:
             raise InputError("Posteriors: at least one posterior is needed.")
-        if any(post.structure != self._posts[0].structure for post in self._posts):
+        if any(post.structure != given[0].structure for post in given):
             raise InputError("Posteriors: the posteriors have parameters of different structure.")
+        self._made: list[Posterior | None] = [*given]
+        self._make: Callable[[int], Posterior] | None = None
+
+    @classmethod
+    def lazily(cls, n: int, make: Callable[[int], Posterior]) -> "Posteriors":
+        """Each is made when it is first looked at."""
+        posts = cls.__new__(cls)
+        posts._made, posts._make = [None] * n, make
+        return posts
+
+    def _post(self, index: int) -> Posterior:
+        post = self._made[index]
+        if post is None:
+            assert self._make is not None
+            post = self._made[index] = self._make(index)
+        return post
+
+    @property
+    def _posts(self) -> list[Posterior]:
+        return [self._post(index) for index in range(len(self))]
 
     def __len__(self) -> int:
-        return len(self._posts)
+        return len(self._made)
 
     def __iter__(self) -> Iterator[Posterior]:
-        return iter(self._posts)
+        return (self._post(index) for index in range(len(self)))
 
     @overload
     def __getitem__(self, index: int) -> Posterior: ...
     @overload
     def __getitem__(self, index: slice) -> "Posteriors": ...
     def __getitem__(self, index):
-        return Posteriors(self._posts[index]) if isinstance(index, slice) else self._posts[index]
+        if isinstance(index, slice):
+            return Posteriors(self._post(i) for i in range(*index.indices(len(self))))
+        return self._post(range(len(self))[index])
 
     def _stacked(self, name: str) -> np.ndarray:
         missing = np.nan
@@ -48,7 +70,7 @@ class Posteriors:
 
     @property
     def names(self) -> tuple[str, ...]:
-        return self._posts[0].names
+        return self._post(0).names
 
     @property
     def mean(self) -> PyTree:
@@ -100,7 +122,7 @@ class Posteriors:
         """How many are to be trusted, weighed or left; then those that are not, with the reason."""
         kinds = [verdict.split(":")[0] for verdict in self.verdict]
         counts = {kind: kinds.count(kind) for kind in dict.fromkeys(kinds)}
-        lines = [f"{len(self)} posteriors of {self._posts[0].dim} parameters"]
+        lines = [f"{len(self)} posteriors of {self._post(0).dim} parameters"]
         lines += [f"{count:>6}  {kind}" for kind, count in counts.items()]
         wanting = [i for i, kind in enumerate(kinds) if kind not in ("Trust", "Not judged")]
         lines += [f"[{i}] {self.verdict[i]}" for i in wanting[:most]]
@@ -111,4 +133,4 @@ class Posteriors:
     __str__ = summary
 
     def __repr__(self) -> str:
-        return f"Posteriors({len(self)} of {self._posts[0].dim} parameters)"
+        return f"Posteriors({len(self)} of {self._post(0).dim} parameters)"

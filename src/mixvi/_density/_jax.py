@@ -65,6 +65,8 @@ class Trace:
         self._programs: dict[Any, concurrent.futures.Future] = {}
         self._lock = threading.Lock()
         self.is_warm = False
+        # Programs for many problems at once, by question.
+        self.batched: dict[Any, Callable] = {}
 
     def function(self, consts: list, operands: list) -> Callable:
         """The log density of one flat vector."""

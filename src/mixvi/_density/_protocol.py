@@ -38,8 +38,8 @@ class Expectation(NamedTuple):
 
 class EvidenceSlopes(NamedTuple):
     """What the gradient of Laplace's evidence is made of, at a mode with the root `R` of its
-    covariance: `direct = dl/dtheta`, `mixed = d2l/dw dtheta`, and the derivatives `in_w`, `in_theta`
-    of `(1/2) sum_i d2l[r_i, r_i]` with the columns `r_i` of `R` held still."""
+    covariance: `direct = dl/dtheta`, `mixed = d2l/dw dtheta`, and the derivatives `in_w` and
+    `in_theta` of `(1/2) sum_i d2l[r_i, r_i]` with the columns `r_i` of `R` held still."""
 
     direct: Float[np.ndarray, " hyper"]
     mixed: Float[np.ndarray, "dim hyper"]

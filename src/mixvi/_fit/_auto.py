@@ -12,6 +12,9 @@ between the rungs instead.
 
 import dataclasses
 import math
+from typing import Any
+
+import numpy as np
 
 from .._approximate._bound import Inspection, inspect
 from .._approximate._climb import FamilyState
@@ -38,7 +41,7 @@ def climbing(case: Case, first: Spec, warm: Posterior | None) -> Fitted:
         if (away := distance(seen)) < 0.5 * GAIN:
             # No Gaussian can gain more than what parts this one from the posterior where it has
             # mass.
-            return Fitted("laplace", judged=seen, choice=_laplace_leaves(away))
+            return Fitted("laplace", judged=seen, choice=laplace_leaves(away))
     inspection = inspect(case.density, anchor.centre, anchor.root, case.problem.rule(first))
     poor = is_poor(case, inspection.elbo)
     rung: Family | None = FullRank() if poor else cheapest(inspection, GAIN)
@@ -47,7 +50,7 @@ def climbing(case: Case, first: Spec, warm: Posterior | None) -> Fitted:
     if isinstance(rung, FullRank) and not isinstance(richest, FullRank):
         rung = richest  # no memory for more draws than dimensions
     if rung is None:
-        return Fitted("laplace", choice=_laplace_leaves(inspection.gain))
+        return Fitted("laplace", choice=laplace_leaves(inspection.gain))
     if case.problem.draws_given and not case.learns:
         return _by_fresh_draws(case, first, poor, rung, warm)
     if isinstance(rung, FullRank):
@@ -72,10 +75,15 @@ def is_poor(case: Case, elbo: float) -> bool:
     """Laplace's Gaussian, with this bound, falls far short of its own evidence, or stands on a
     mended Hessian."""
     short = case.found.log_evidence - elbo
-    return not short < max(1.0, 0.1 * case.problem.dim) or case.found.n_repaired > 0
+    return bool(far_short(short, case.problem.dim)) or case.found.n_repaired > 0
 
 
-def _laplace_leaves(gain: float) -> str:
+def far_short(nats: Any, dim: int) -> Any:
+    """Of one evidence or of many; true of what is not a number."""
+    return ~np.less(nats, max(1.0, 0.1 * dim))
+
+
+def laplace_leaves(gain: float) -> str:
     return f"Laplace leaves about {max(gain, 1e-4):.1g} nat to gain."
 
 
@@ -95,7 +103,7 @@ def _checked(case: Case, rung: Family, first: Spec, warm: Posterior | None) -> F
         left = inspect(state.density, state.mean, state.root, case.problem.rule(first)).gain
         if left >= GAIN:
             whole_root = whole_from(case, state, first)
-            return dataclasses.replace(whole_root, choice=_whole_gains(left))
+            return dataclasses.replace(whole_root, choice=whole_gains(left))
     fitted = refined(case, rung, first, state)
     assert fitted.spec is not None
     what = CHANGES[rung.name]
@@ -117,10 +125,10 @@ def _checked(case: Case, rung: Family, first: Spec, warm: Posterior | None) -> F
         whole_root = whole_from(case, state, fitted.spec)
     else:
         whole_root = _whole(case, fitted.spec, False, None)
-    return dataclasses.replace(whole_root, choice=_whole_gains(left))
+    return dataclasses.replace(whole_root, choice=whole_gains(left))
 
 
-def _whole_gains(gain: float) -> str:
+def whole_gains(gain: float) -> str:
     return f"The whole covariance changes, {gain:.2g} nat."
 
 
@@ -155,7 +163,7 @@ def _by_fresh_draws(
         if not rungs and left >= GAIN and more and poorer.converged:
             stein = case.options.by_stein
             full = whole_from(case, state, first) if stein else _whole(case, first, False, None)
-            rungs = [dataclasses.replace(full, choice=_whole_gains(left))]
+            rungs = [dataclasses.replace(full, choice=whole_gains(left))]
         rungs.append(poorer)
     return _best_on_fresh_draws(case, [*rungs, laplace])
 

@@ -100,7 +100,7 @@ def enough_for_root(searching: Searching, first: Draws, spec: Draws) -> tuple[Se
     while not searching.found_nothing:
         loss, more = inspected_on_few(searching, first, spec).draw_loss, spec
         if loss >= slack * most_loss:
-            more = _more(spec, loss, most_loss, min(most, STAGE * spec.n))
+            more = more_draws(spec, loss, most_loss, min(most, STAGE * spec.n))
         if more.n == spec.n and is_settled:
             break
         is_last = more.n == spec.n or 2 * more.n > most or loss * spec.n <= most_loss * more.n
@@ -216,7 +216,7 @@ def _enough_for_several(searching: Searching, spec: Quadrature) -> tuple[Searchi
         loss = lost_to_rule(state.density, state.mean, state.root, rule, others)
         if loss <= slack * most_loss:
             break
-        more = _more(spec, loss, most_loss, MOST_POINTS, POINTS_RATE)
+        more = more_draws(spec, loss, most_loss, MOST_POINTS, POINTS_RATE)
         costs = f" Quadrature over {spec.n} nodes costs about {loss:.1g} nat."
         if case.options.draws is not None or more.n == spec.n:
             return searching, spec, costs
@@ -231,7 +231,7 @@ def _enough_for_several(searching: Searching, spec: Quadrature) -> tuple[Searchi
 D = TypeVar("D", Draws, Quadrature)
 
 
-def _more(spec: D, loss: float, tol: float, most: int, rate: float = 1.0) -> D:
+def more_draws(spec: D, loss: float, tol: float, most: int, rate: float = 1.0) -> D:
     """What they cost falls as a power of their number: doubled until it is below `tol`."""
     while loss > tol and 2 * spec.n <= most:
         spec, loss = spec.doubled(), loss / 2**rate

@@ -1,30 +1,30 @@
 """`fit_many`: many problems of one shape, each solved as `fit` would solve it."""
 
 import dataclasses
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any, Unpack
+from typing import Any, TypeVar, Unpack
 
 import jax
 import jax.tree_util as jtu
 import numpy as np
 from jaxtyping import PyTree
 
+from .._approximate._families import FullRank
 from .._constraints import constrained
 from .._density._make import density_of, refuse_hyper
 from .._density._memory import n_cores
 from .._density._numpy import NumpyFunction
 from .._density._protocol import Density
-from .._draws import Draws, Quadrature
 from .._errors import InputError, NonFiniteError
 from .._posterior import Posterior
 from .._posteriors import Posteriors
 from .._progress import Progress
 from .._target import Target, cast_leaves, flatten, precision_scope, prepare
+from ._batch import Batch, Together, solved_together, suits
 from ._case import Problem
 from ._options import (
     FitOptions,
-    Options,
     checked,
     one_of,
     refuse_family_as_data,
@@ -35,25 +35,10 @@ from ._restarts import solve
 from ._threads import one_blas_thread
 
 STRATEGIES = ("auto", "loop", "map", "vmap")
+# Problems that run together on one core.
+BLOCK = 16
 
-
-@dataclasses.dataclass(frozen=True)
-class Batch:
-    """Problems of one shape: `target` holds the data (and hyperparameters) of all of them, on the
-    host, with the problems on the first axis; `fixed` are the first draws or nodes of each."""
-
-    log_density: Callable
-    target: Target
-    starts: np.ndarray
-    options: Options
-    fixed: Draws | Quadrature | None
-
-    def __len__(self) -> int:
-        return len(self.starts)
-
-    def part(self, index: int | np.ndarray) -> Target:
-        data = jtu.tree_map(lambda leaf: leaf[index], self.target.data)
-        return dataclasses.replace(self.target, data=data, theta=self.target.theta[index])
+T = TypeVar("T")
 
 
 @with_options(FitOptions)
@@ -78,10 +63,10 @@ def fit_many(
     - `init`: one start for all; with `init_batched=True` one for each, on the first axis.
     - `constraints`: the same for all.
     - `hyper`: likewise, with `hyper_batched=True`; every problem learns its own.
-    - `strategy`: "vmap" runs a batch at once, "map" one problem on every core, "loop" one problem
-      after the other. "auto": "vmap" on an accelerator, "map" on a CPU. Under "vmap" the search for
-      a mode leaves out rescue operations unless it fails: with several modes it may end in another
-      one than `fit` would.
+    - `strategy`: "vmap" runs a batch at once, "map" a few problems on every core, "loop" one
+      problem after the other. "auto": "vmap" on an accelerator, "map" on a CPU. Problems that run
+      together take the plain road (Newton's own steps, then Stein steps); whoever leaves it is
+      solved alone, as `fit` would. With several modes one may end in another than `fit` would.
     - `progress`: a line on stderr with the time left; by default when that is a terminal.
 
     **Returns:** `Posteriors`. A problem that fails says so in its own `status` and spoils no other.
@@ -108,14 +93,45 @@ def fit_many(
         refuse_hyper(log_density)
     if is_numpy or strategy == "auto":
         strategy = "map" if is_numpy or jax.default_backend() == "cpu" else "vmap"
+    # On a CPU a whole covariance takes fewer passes alone, and a block must stay in the cache.
+    in_blocks = strategy == "map" and not is_numpy and not isinstance(asked.richest, FullRank)
+    n_threads = 1 if is_numpy or strategy == "loop" else n_cores()
     with Progress(len(batch), progress) as report:
-        n_threads = 1 if is_numpy or strategy == "loop" else n_cores()
-        outcomes = _in_threads(batch, n_threads, report)
+        if (strategy == "vmap" or in_blocks) and suits(batch):
+            return _side_by_side(batch, BLOCK if in_blocks else len(batch), n_threads, report)
+        outcomes = _in_threads(batch, range(len(batch)), n_threads, report)
     return Posteriors(post for post, _ in outcomes)
 
 
-def _in_threads(batch: Batch, n_threads: int, report: Callable[[int], None]) -> list[Outcome]:
-    """The first problem compiles; the others find compiled code."""
+def _side_by_side(
+    batch: Batch, size: int, n_threads: int, report: Callable[[int], None]
+) -> Posteriors:
+    """In blocks of one size; whoever needs more than the others goes alone."""
+    n = len(batch)
+    size = min(size, n)
+
+    def block(first: int) -> Together:
+        # The last block is filled up with its last problem, so that all have one shape.
+        numbers = np.minimum(np.arange(first, first + size), n - 1)
+        done = solved_together(batch if size == n else batch.block(numbers))
+        report(int(done.on_road[: n - first].sum()))
+        return done
+
+    blocks = list(_first_then_all(block, range(0, n, size), n_threads))
+    alone = [i for i in range(n) if not blocks[i // size].on_road[i % size]]
+    outcomes = _in_threads(batch, alone, n_threads, report) if alone else []
+    posts = {i: post for i, (post, _) in zip(alone, outcomes, strict=True)}
+
+    def made(i: int) -> Posterior:
+        return posts[i] if i in posts else blocks[i // size].outcome(i % size)[0]
+
+    return Posteriors.lazily(n, made)
+
+
+def _in_threads(
+    batch: Batch, numbers: Sequence[int], n_threads: int, report: Callable[[int], None]
+) -> list[Outcome]:
+    """Each by itself."""
 
     def one(i: int) -> Outcome:
         target, options = batch.part(i), batch.options
@@ -129,9 +145,16 @@ def _in_threads(batch: Batch, n_threads: int, report: Callable[[int], None]) -> 
         return outcome
 
     with one_blas_thread(batch.target.structure.size):
-        first = one(0)
-        with ThreadPoolExecutor(n_threads, "mixvi-many") as pool:
-            return [first, *pool.map(one, range(1, len(batch)))]
+        return list(_first_then_all(one, numbers, n_threads))
+
+
+def _first_then_all(
+    function: Callable[[int], T], numbers: Sequence[int], n_threads: int
+) -> list[T]:
+    """The first compiles; the others, in threads, find compiled code."""
+    first = function(numbers[0])
+    with ThreadPoolExecutor(n_threads, "mixvi-many") as pool:
+        return [first, *pool.map(function, numbers[1:])]
 
 
 def _prepare_batch(
@@ -149,7 +172,7 @@ def _prepare_batch(
     if isinstance(init, Posterior | Posteriors):
         raise InputError("fit_many: a warm start is for fit; give init=post.mean here.")
     with precision_scope(dtype):
-        data = jtu.tree_map(np.asarray, cast_leaves(data, dtype, "data"))
+        data = cast_leaves(data, dtype, "data")
     batched = (data, init if init_batched else None, hyper if hyper_batched else None)
     lengths = {np.shape(leaf)[0] if np.ndim(leaf) else None for leaf in jtu.tree_leaves(batched)}
     if not lengths:

@@ -58,26 +58,44 @@ def searched_elsewhere(
     dim = len(mean)
     if dim > MOST_PROBED:
         return Elsewhere(), []
-    z = probes(key_words(key), dim)[: affordable(density)]
-    if around_mean:
-        dense = np.diag(root) if root.ndim == 1 else root
-        modes = [Mode(mean, dense, elbo)]
-        if found.found:
-            modes.append(Mode(found.mode, found.root, found.log_evidence))
-    else:
-        modes = [Mode(found.mode, found.root, found.log_evidence)]
+    some = probes(key, dim).first(affordable(density))
+    z = some.z
+    modes = known_modes(found, mean, root, elbo, around_mean)
     centre, spread, _ = modes[0]
     known = len(modes)
     values = density.values(np.concatenate([centre[None], coloured(centre, spread, z)]))
     peak, log_p = float(values[0]), values[1:]
-    far = _surprising(z, log_p, peak)
-    if len(far) == 0 and known == 1:
-        return Elsewhere(), []
+    far = surprising(z, log_p, peak)
+    if len(far) == 0:
+        return without_climbs(some, log_p, modes, elbo, mean, root), []
     for probe in _worth_climbing(density, centre, spread, far, peak):
         other = laplace(density, centre + spread @ probe)
         if other.found:
             modes.append(Mode(other.mode, other.root, other.log_evidence))
-    return _elsewhere(z, log_p, modes, elbo, mean, root), modes[known:]
+    return _elsewhere(some, log_p, modes, elbo, mean, root), modes[known:]
+
+
+def known_modes(
+    found: Laplace, mean: Vector, root: Matrix, elbo: float, around_mean: bool
+) -> list[Mode]:
+    """The one that probes go out from first."""
+    its_mode = Mode(found.mode, found.root, found.log_evidence)
+    if not around_mean:
+        return [its_mode]
+    dense = np.diag(root) if root.ndim == 1 else root
+    return [Mode(mean, dense, elbo), *([its_mode] if found.found else [])]
+
+
+def without_climbs(
+    probed: "Probes",
+    log_p: Float[np.ndarray, " probes"],
+    modes: list[Mode],
+    elbo: float,
+    mean: Vector,
+    root: Matrix,
+) -> Elsewhere:
+    """Where no probe is surprising, a second mode that is known may still be out of reach."""
+    return Elsewhere() if len(modes) == 1 else _elsewhere(probed, log_p, modes, elbo, mean, root)
 
 
 def affordable(density: Density) -> int:
@@ -86,15 +104,30 @@ def affordable(density: Density) -> int:
     return min(max(spent // 2, density.values_at_once - 1, LEAST_PROBES), N_PROBES)
 
 
+class Probes(NamedTuple):
+    """Standard normal draws stretched 2 to 50 times; `log_q`: of the scale mixture that they come
+    from."""
+
+    z: Float[np.ndarray, "probes dim"]
+    log_q: Float[np.ndarray, " probes"]
+
+    def first(self, n: int) -> "Probes":
+        return Probes(self.z[:n], self.log_q[:n])
+
+
+def probes(key: Any, dim: int) -> Probes:
+    return _probes(key_words(key), dim)
+
+
 @functools.lru_cache(maxsize=2)
-def probes(words: tuple[int, ...], dim: int) -> Float[np.ndarray, "probes dim"]:
-    """Standard normal draws stretched 2 to 50 times."""
+def _probes(words: tuple[int, ...], dim: int) -> Probes:
     rng = generator_of(words, PROBES)
     stretch = rng.choice(STRETCHES, (N_PROBES, 1))
-    return stretch * rng.standard_normal((N_PROBES, dim))
+    z = stretch * rng.standard_normal((N_PROBES, dim))
+    return Probes(z, _log_scale_mixture(z))
 
 
-def _surprising(
+def surprising(
     z: Float[np.ndarray, "probes dim"], log_p: Float[np.ndarray, " probes"], peak: float
 ) -> Float[np.ndarray, "some dim"]:
     """The densest probes at which the density is far above what the Gaussian has there."""
@@ -113,8 +146,19 @@ def _worth_climbing(
     the probe would only come back."""
     if len(z) == 0:
         return z
-    rays = (FRACTIONS[:, None] * z[:, None, :]).reshape(-1, z.shape[1])
-    along = density.values(coloured(centre, root, rays)).reshape(len(z), len(FRACTIONS))
+    return rising(z, density.values(coloured(centre, root, rays(z))), peak)
+
+
+def rays(z: Float[np.ndarray, "some dim"]) -> Float[np.ndarray, "points dim"]:
+    """Points on the way from the centre to each probe."""
+    return (FRACTIONS[:, None] * z[:, None, :]).reshape(-1, z.shape[1])
+
+
+def rising(
+    z: Float[np.ndarray, "some dim"], on_rays: Float[np.ndarray, " points"], peak: float
+) -> Float[np.ndarray, "starts dim"]:
+    """The probes worth climbing from, by the log density on their rays."""
+    along = on_rays.reshape(len(z), len(FRACTIONS))
     along = np.concatenate([np.full((len(z), 1), peak), along], axis=1)
     with np.errstate(invalid="ignore"):
         noise = 1e-6 * (1 + np.abs(along[:, 1:-1]))
@@ -126,7 +170,7 @@ def _worth_climbing(
 
 
 def _elsewhere(
-    z: Float[np.ndarray, "probes dim"],
+    probed: Probes,
     log_p: Float[np.ndarray, " probes"],
     modes: list[Mode],
     log_evidence: float,
@@ -136,14 +180,14 @@ def _elsewhere(
     """What the probes (around `modes[0]`) and the searches from them say of the mass that the
     Gaussian `(mean, root)`, whose evidence is `log_evidence`, does not reach."""
     reach = _reach(len(mean))
-    points = coloured(modes[0].place, modes[0].root, z)
+    points = coloured(modes[0].place, modes[0].root, probed.z)
     far = in_sds(root, points - mean) > reach
     # Importance sampling from the scale mixture that the probes come from.
-    log_q = _log_scale_mixture(z) - np.linalg.slogdet(modes[0].root)[1]
+    log_q = probed.log_q - np.linalg.slogdet(modes[0].root)[1]
     with np.errstate(over="ignore"):
         weights = np.where(far & np.isfinite(log_p), np.exp(log_p - log_q - log_evidence), 0.0)
     # One or two probes are not evidence of mass: in many dimensions their weight is mostly luck.
-    tail = np.sort(weights)[:-LUCKY].sum() / len(z)
+    tail = np.sort(weights)[:-LUCKY].sum() / len(weights)
     return Elsewhere(_other_modes(modes, mean, root, reach), float(tail / (1 + tail)))
 
 

@@ -9,7 +9,7 @@ import numpy as np
 from jaxtyping import Float
 
 from .._density._protocol import Density, Matrix, coloured
-from .._diagnostics import AS_IT_IS, diagnose, wider_by, wider_moments
+from .._diagnostics import AS_IT_IS, Moments, diagnose, wider_by, wider_told
 from .._draws import FRESH, IID, WIDER, generator_of, key_words
 from .._posterior import Judged, normal_logpdf
 
@@ -93,10 +93,14 @@ def with_wider_draws(
     density: Density, mean: Vector, root: Matrix, key: Any, seen: Judged
 ) -> Judged:
     """As many draws of a wider Gaussian as well: mass that few fresh draws reach."""
-    z = _wider(key_words(key), len(seen.z), density.dim)
+    z = wider_draws(key, len(seen.z), density.dim)
     log_p = density.values(coloured(mean, root, z))
-    told = wider_moments(z, log_p, root)
+    told = Moments(*map(float, wider_told(z, log_p, root)))
     return dataclasses.replace(seen, diagnosis=dataclasses.replace(seen.diagnosis, wider=told))
+
+
+def wider_draws(key: Any, n: int, dim: int) -> Float[np.ndarray, "n dim"]:
+    return _wider(key_words(key), n, dim)
 
 
 @functools.lru_cache(maxsize=2)
