@@ -6,7 +6,7 @@ from mixvi import models
 from mixvi._approximate._evidence import evidence_gradient
 from mixvi._approximate._laplace import laplace
 from mixvi._density._make import density_of
-from mixvi._target import prepare
+from mixvi._density._target import prepare
 from problems import interleaved, machine, splits
 
 

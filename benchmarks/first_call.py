@@ -120,8 +120,9 @@ def by_mixvi(tool: str, log_density: Callable, init: Any, data: Any) -> Callable
 
     def run() -> dict:
         post = call(log_density, init, data=data, throw=False)
-        stats = post.stats
-        passes = stats.get("passes", 0) * stats.get("draws", 0)
+        # Of this version or of the one before, whose record was a dictionary.
+        stats = post.stats if isinstance(post.stats, dict) else vars(post.stats)
+        passes = (stats.get("passes") or 0) * (stats.get("draws") or 0)
         gradients = stats.get("gradients", passes + stats.get("mode_steps", 0) * post.dim)
         return {
             "gradients": int(gradients),

@@ -10,7 +10,7 @@ import mixvi
 from mixvi._density._counted import Counted
 from mixvi._density._make import density_of
 from mixvi._density._protocol import coloured
-from mixvi._target import prepare
+from mixvi._density._target import prepare
 
 MEMORY = 2**30
 # Pairs in a block, and the most draws in all.

@@ -46,7 +46,7 @@ def fit(problem: Problem, method: str) -> mixvi.Posterior:
         return mixvi.laplace(*arguments, problem.data, throw=False)
     if method == "best":
         found = mixvi.fit(*arguments, problem.data, family="full", throw=False)
-        n = min(2**16, 8 * found.stats.get("draws", 2**13))
+        n = min(2**16, 8 * (found.stats.draws or 2**13))
         return mixvi.fit(
             problem.log_density, found, family="full", data=problem.data, draws=n, throw=False
         )
@@ -116,11 +116,11 @@ def row(problem: Problem, method: str) -> dict:
         "mean_off": float(np.abs((post.flat_mean - mean) / sd).max()),
         "sd_off": float(np.maximum(ratio, 1 / ratio).max()),
         "khat": post.khat,
-        "passes": post.stats.get("passes", 0),
-        "draws": post.stats.get("draws", 0),
-        "gradients": post.stats.get("gradients"),
-        "draw_loss": post.stats.get("draw_loss"),
-        "gain_left": post.stats.get("gain_left"),
+        "passes": post.stats.passes or 0,
+        "draws": post.stats.draws or 0,
+        "gradients": post.stats.gradients,
+        "draw_loss": post.stats.draw_loss,
+        "gain_left": post.stats.gain_left,
         "first": first,
         "warm": statistics.median(warm or [math.nan]),
         "repeats": len(warm),

@@ -31,8 +31,8 @@ def main() -> None:
         seconds = time.perf_counter() - began
         elbo, se, _ = hard.fresh_elbo(problem, post)
         print(
-            f"| {post.stats['draws']}{' (default)' if draws is None else ''} | {elbo:.3f} | "
-            f"{se:.3f} | {post.stats['draw_loss']:.3f} | {post.stats['passes']} | "
+            f"| {post.stats.draws}{' (default)' if draws is None else ''} | {elbo:.3f} | "
+            f"{se:.3f} | {post.stats.draw_loss:.3f} | {post.stats.passes} | "
             f"{post.converged} | {seconds:.1f} |",
             flush=True,
         )

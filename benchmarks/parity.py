@@ -44,13 +44,15 @@ def child(name: str, folder: pathlib.Path) -> None:
             post = mixvi.fit(problem.log_density, problem.init, data=problem.data, throw=False)
             times.append(since(began))
     post.save(folder / f"{name}.npz")
+    # Of this version or of the one before, whose record was a dictionary.
+    stats = post.stats if isinstance(post.stats, dict) else vars(post.stats)
     told = {
         "name": name,
         "dim": post.dim,
         "family": post.family,
-        "passes": post.stats.get("passes", 0),
-        "draws": post.stats.get("draws", 0),
-        "gradients": post.stats.get("gradients"),
+        "passes": stats.get("passes") or 0,
+        "draws": stats.get("draws") or 0,
+        "gradients": stats["gradients"],
         "converged": bool(post.converged),
         "status": post.status,
         "verdict": post.verdict,

@@ -62,8 +62,8 @@ def main() -> None:
                     seconds = time.perf_counter() - began
                 value, se = bound(log_density, init, data, post)
                 print(
-                    f"| {name} | {family} | {by} | {post.stats['draws']} | "
-                    f"{post.stats['passes']} | {seconds:.2f} | {value:.3f} | {se:.3f} |",
+                    f"| {name} | {family} | {by} | {post.stats.draws} | "
+                    f"{post.stats.passes} | {seconds:.2f} | {value:.3f} | {se:.3f} |",
                     flush=True,
                 )
 

@@ -79,7 +79,7 @@ def measure(name: str, data, draws: int, repeats: int) -> None:
             },
             repeats,
         )
-    passes = post.stats["passes"]
+    passes = post.stats.passes
     allowed = times["laplace"] + 1.3 * passes * times["one pass"]
     ms = {key: 1e3 * value for key, value in times.items()}
     laplace_adds = ms["laplace, judged"] - ms["laplace"]

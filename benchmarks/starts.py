@@ -69,7 +69,7 @@ def main() -> None:
                 cells += [f"{one.mean():.3f}", f"{fresh.error(one):.3f}"]
         else:
             cells += ["no Gaussian", "-", "-", "-"]
-        cells += [str(post.stats.get(what, "-")) for what in ("passes", "draws")]
+        cells += [str(getattr(post.stats, what) or "-") for what in ("passes", "draws")]
         print("| " + " | ".join([*cells, f"{wall:.1f}", f"{cpu:.1f}"]) + " |")
     if found:
         means = bounds.mean(1)

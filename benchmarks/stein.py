@@ -41,7 +41,7 @@ def row(dim: int, optimiser: str) -> str:
     )
     ended = "" if post.converged else " (not converged)"
     return (
-        f"| {dim} | {optimiser} | {post.stats['passes']}{ended} | {spent:.2f} | {post.elbo} | "
+        f"| {dim} | {optimiser} | {post.stats.passes}{ended} | {spent:.2f} | {post.elbo} | "
         f"{post.elbo_fixed - post.elbo.value:+.3f} |"
     )
 

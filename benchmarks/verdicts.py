@@ -10,7 +10,7 @@ import itertools
 import pathlib
 
 from hard import ROWS, rows
-from mixvi._diagnostics import (
+from mixvi._judge._diagnosis import (
     LEARNT,
     Diagnosis,
     Elsewhere,

@@ -12,7 +12,7 @@ import mixvi
 from mixvi._density import _make
 from mixvi._density._counted import Counted as CountedDensity
 from mixvi._density._protocol import Points
-from mixvi._target import prepare
+from mixvi._density._target import prepare
 
 DOUBLE = np.dtype(np.float64)
 

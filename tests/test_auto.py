@@ -85,7 +85,7 @@ def test_a_gaussian_stops_at_laplace():
     post = mixvi.fit(lambda w: -0.5 * ((w - 3.0) ** 2).sum(), np.zeros(3))
     assert post.family == "laplace"
     assert "Laplace leaves about 0.0001 nat to gain" in post.status
-    assert "passes" not in post.stats
+    assert post.stats.passes is None
 
 
 @pytest.mark.parametrize("n", [40, 400])
@@ -105,7 +105,7 @@ def test_no_family_beats_auto(n):
 def test_auto_keeps_to_the_optimiser_it_is_given():
     post = mixvi.fit(logistic, np.zeros(8), data=logistic_data(40), optimiser="bfgs")
     assert post.family == "full"
-    assert post.stats["optimiser"] == "bfgs"
+    assert post.stats.optimiser == "bfgs"
 
 
 def test_one_dimension_only_needs_its_width():
@@ -162,8 +162,8 @@ def test_restarts_see_both_modes_and_take_the_heavier():
     np.testing.assert_allclose(post.mean, 4.0, atol=1e-3)
     assert "2 modes were seen from 9 starts" in post.status
     assert "70% of their mass" in post.status
-    assert post.stats["modes"] == 2
-    assert post.stats["share"] == pytest.approx(0.7, abs=0.01)
+    assert post.stats.modes == 2
+    assert post.stats.share == pytest.approx(0.7, abs=0.01)
     alone = mixvi.fit(two_modes, np.full(2, -3.0))
     np.testing.assert_allclose(alone.mean, -4.0, atol=1e-3)
     assert alone.verdict.startswith("Do not trust: 1 other mode")
@@ -181,7 +181,7 @@ def test_hyperparameters_are_learnt_with_the_whole_covariance():
     options = {"family": "full", "draws": 2048, "tol": 1e-6}
     post = mixvi.fit(log_density, np.zeros(5), data=y, hyper=0.0, **options)
     assert post.converged
-    assert post.stats["optimiser"] == "stein"
+    assert post.stats.optimiser == "stein"
 
     def held(shift):
         level = float(post.hyper) + shift
@@ -230,7 +230,7 @@ def test_a_warm_start_from_other_data_is_not_held_on_to():
     near, far = rng.standard_t(4, 30), 1000 + 50 * rng.standard_t(4, 30)
     before = mixvi.fit(student, np.array([near.mean(), 0.0]), family="full", data=near, draws=256)
     again = mixvi.fit(student, before, family="full", data=near, draws=256)
-    assert again.stats["passes"] <= 2
+    assert again.stats.passes <= 2
     warm = mixvi.fit(student, before, family="full", data=far, draws=256)
     cold = mixvi.fit(student, before.mode, family="full", data=far, draws=256)
     assert warm.converged
@@ -246,10 +246,10 @@ def test_a_warm_start_goes_on_with_the_draws_that_were_enough():
     options = {"diagnostics": False, "tol": 1e-5}
     cold = mixvi.fit(counts, np.zeros(20), family="full", **options)
     again = mixvi.fit(counts, cold, family="full", **options)
-    first = mixvi.fit(counts, np.zeros(20), family="eig", **options).stats["draws"]
-    assert cold.stats["draws"] > first
-    assert again.stats["draws"] == cold.stats["draws"]
-    assert again.stats["passes"] <= 3
+    first = mixvi.fit(counts, np.zeros(20), family="eig", **options).stats.draws
+    assert cold.stats.draws > first
+    assert again.stats.draws == cold.stats.draws
+    assert again.stats.passes <= 3
     np.testing.assert_allclose(again.flat_mean, cold.flat_mean, atol=1e-4)
 
 
@@ -278,7 +278,7 @@ def test_the_share_of_the_mode_taken(constraint):
     bounds = {"w": constraint} if constraint else None
     post = mixvi.fit(log_density, 1.5, family="laplace", constraints=bounds, n_restarts=10)
     assert post.flat_mean[0] == pytest.approx(3, abs=1e-6)
-    assert post.stats["share"] == pytest.approx(0.8, abs=1e-6)
+    assert post.stats.share == pytest.approx(0.8, abs=1e-6)
 
 
 def test_what_kept_the_search_from_a_mode_is_named():

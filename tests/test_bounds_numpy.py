@@ -8,12 +8,12 @@ import numpy as np
 import pytest
 
 import mixvi
-from mixvi._constraints import parsed
 from mixvi._density._bounded import Bounded
+from mixvi._density._constraints import parsed
+from mixvi._density._kinds import NAMED, Free, Ordered, Simplex
 from mixvi._density._numpy import NumpyDensity
 from mixvi._density._protocol import Density
-from mixvi._kinds import NAMED, Free, Ordered, Simplex
-from mixvi._target import flatten
+from mixvi._density._target import flatten
 
 INF = np.inf
 KINDS = {

@@ -7,9 +7,9 @@ import pytest
 from scipy import integrate, special, stats
 
 import mixvi
-from mixvi._constraints import parsed
-from mixvi._kinds import NAMED, Ordered, Simplex
-from mixvi._target import flatten
+from mixvi._density._constraints import parsed
+from mixvi._density._kinds import NAMED, Ordered, Simplex
+from mixvi._density._target import flatten
 
 INF = np.inf
 KINDS = {
@@ -339,7 +339,7 @@ def test_weighted_draws_are_the_users(post):
 def test_a_warm_start_keeps_its_constraints(post):
     warm = mixvi.fit(mixed, post, family="full", draws=512, tol=1e-5)
     assert warm.constraints == post.constraints
-    assert warm.stats["passes"] <= 2
+    assert warm.stats.passes <= 2
     np.testing.assert_allclose(warm.flat_mean, post.flat_mean, atol=1e-3)
     with pytest.raises(mixvi.InputError, match="a warm start keeps those of its Posterior"):
         mixvi.fit(mixed, post, constraints=MIXED)

@@ -9,8 +9,8 @@ import mixvi
 from mixvi._density._counted import Counted
 from mixvi._density._jax import JaxDensity
 from mixvi._density._memory import each, factorises
-from mixvi._density._predictors import PredictorDensity
 from mixvi._density._protocol import Density, Points
+from mixvi._density._quadrature import PredictorDensity
 from targets import DOUBLE, counts, density_of, logistic, logistic_data, points
 
 DIM = 6

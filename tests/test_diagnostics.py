@@ -9,7 +9,7 @@ from scipy.special import digamma, polygamma
 
 import mixvi
 from mixvi._approximate._laplace import laplace
-from mixvi._diagnostics import (
+from mixvi._judge._diagnosis import (
     Diagnosis,
     Elsewhere,
     Estimate,

@@ -62,7 +62,7 @@ def test_examples_in_documents(name, tmp_path, monkeypatch):
         "mixvi._fit._many",
         "mixvi._fit._screen",
         "mixvi._fit._public",
-        "mixvi._predictor",
+        "mixvi._density._linear_predictor",
         "mixvi.metrics",
         "mixvi.estimators._classifier",
         "mixvi.estimators._regressor",

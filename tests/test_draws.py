@@ -6,8 +6,8 @@ import pytest
 from scipy import special
 
 import mixvi
-from mixvi._draws import FRESH, default_draws, generator
-from mixvi._sobol import MOST_DIMS, normal_quantile, sobol
+from mixvi._arrays._draws import FRESH, default_draws, generator
+from mixvi._arrays._sobol import MOST_DIMS, normal_quantile, sobol
 
 
 @pytest.mark.parametrize("dim", [1, 2, 31, 60])

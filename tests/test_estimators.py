@@ -62,7 +62,7 @@ def test_what_a_fit_leaves(moons):
     assert moons.score(X, Y) > 0.8
     assert set(moons.hyper_) == {"log_alpha", "log_width"}
     assert moons.log_evidence_ == moons.posterior_.log_evidence
-    assert moons.posterior_.stats["draws_kind"] == "quadrature"
+    assert moons.posterior_.stats.draws_kind == "quadrature"
     assert len(moons.screening_) == 6
     assert (
         max(row["bound"] for row in moons.screening_)

@@ -61,7 +61,7 @@ def test_optimisers_agree(optimiser):
     assert post.converged
     assert np.abs((post.flat_mean - reference.flat_mean) / reference.flat_std).max() < 1e-4
     np.testing.assert_allclose(post.flat_std, reference.flat_std, rtol=1e-4)
-    assert post.stats["optimiser"] == optimiser
+    assert post.stats.optimiser == optimiser
 
 
 @pytest.mark.parametrize("family", FAMILIES)
@@ -164,10 +164,10 @@ def test_draws_grow_until_the_gap_closes():
     numbers) are too few and more are taken; draws that the user chose are left alone."""
     data = cauchy_data(2)
     chosen = mixvi.fit(cauchy, np.zeros(21), family="full", data=data, draws=80)
-    assert chosen.stats["draws"] == 80
+    assert chosen.stats.draws == 80
     assert chosen.gap > 0.5
     grown = mixvi.fit(cauchy, np.zeros(21), family="full", data=data)
-    assert grown.stats["draws"] > 256
+    assert grown.stats.draws > 256
     assert grown.gap < 0.3 * chosen.gap
     assert grown.elbo.value > chosen.elbo.value
 
@@ -176,7 +176,7 @@ def test_warm_start_needs_fewer_passes():
     data = logistic_data()
     cold = mixvi.fit(logistic, np.zeros(8), family="eig", data=data, draws=200)
     warm = mixvi.fit(logistic, cold, family="eig", data=data, draws=200)
-    assert warm.stats["passes"] <= 2
+    assert warm.stats.passes <= 2
     np.testing.assert_allclose(warm.flat_mean, cold.flat_mean, atol=1e-4)
     for family in ("mu", "lr", "full", "diag"):
         assert mixvi.fit(logistic, cold, family=family, data=data).converged

@@ -10,7 +10,7 @@ from scipy import special
 
 import mixvi
 from mixvi._density._numpy import AT_ONCE, HYPER_REFUSED, NumpyDensity
-from mixvi._target import flatten
+from mixvi._density._target import flatten
 from targets import GaussianTarget, logistic, logistic_data
 from test_bounds_numpy import nothing_traced_or_compiled
 
@@ -75,7 +75,7 @@ def test_the_same_as_in_jax(family, data):
 def test_optimisers_that_take_differences_of_gradients(data):
     reference = mixvi.fit(logistic, np.zeros(DIM), data=data, optimiser="scg")
     plain = mixvi.fit(mixvi.from_numpy(fun_and_grad), np.zeros(DIM), data=data, optimiser="scg")
-    assert plain.stats["optimiser"] == "scg"
+    assert plain.stats.optimiser == "scg"
     np.testing.assert_allclose(plain.flat_mean, reference.flat_mean, atol=1e-6)
 
 

@@ -78,7 +78,7 @@ def test_mean_field_on_a_correlated_gaussian_has_the_known_optimum(start):
     sd = np.sqrt(np.diag(target.cov))
     np.testing.assert_allclose((post.flat_mean - target.mean) / sd, 0, atol=1e-5)
     np.testing.assert_allclose(post.flat_std**2, 1 / np.diag(target.precision), rtol=1e-5)
-    assert post.stats["passes"] <= (3 if start == "laplace" else 30)
+    assert post.stats.passes <= (3 if start == "laplace" else 30)
 
 
 def test_conjugate_regression_with_known_evidence():

@@ -305,7 +305,7 @@ def test_fixed_hyperparameters_and_warm_starts():
     post = mixvi.fit(log_density, init, family="eig", data=data, hyper=hyper, tol=1e-6)
     again = mixvi.fit(log_density, post, family="eig", data=data, tol=1e-6)
     assert again.elbo_fixed == pytest.approx(post.elbo_fixed, abs=1e-6)
-    assert again.stats["passes"] <= post.stats["passes"]
+    assert again.stats.passes <= post.stats.passes
 
 
 def test_many_problems_learn_their_own():

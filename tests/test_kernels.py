@@ -337,7 +337,7 @@ def test_a_density_of_ones_own(family):
     np.testing.assert_allclose(ours.flat_mean, theirs.flat_mean, atol=1e-5)
     np.testing.assert_allclose(ours.cov, theirs.cov, atol=1e-5)
     assert ours.elbo.value == pytest.approx(theirs.elbo.value, abs=1e-4)
-    assert ours.stats["gradients"] > 0
+    assert ours.stats.gradients > 0
 
 
 def test_a_density_of_ones_own_by_name_and_with_bounds():

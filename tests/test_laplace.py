@@ -122,7 +122,7 @@ def test_mode_in_many_dimensions_goes_by_conjugate_gradients():
     gradient = -post.flat_mean + x.T @ (sign / (1 + np.exp(sign * (x @ post.flat_mean))))
     assert np.abs(gradient).max() < 1e-7
     # One Hessian at the mode and, where that is not quite it, one more.
-    n_hessians = (post.stats["gradients"] - post.stats.get("products", 0)) // dim
+    n_hessians = (post.stats.gradients - (post.stats.products or 0)) // dim
     assert n_hessians <= 3
 
 

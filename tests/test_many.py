@@ -6,10 +6,10 @@ import numpy as np
 import pytest
 
 import mixvi
-from mixvi._diagnostics import fresh_told, wider_told
 from mixvi._fit._batch import Batch, solved_together
 from mixvi._fit._many import _prepare_batch
 from mixvi._fit._options import checked
+from mixvi._judge._diagnosis import fresh_told, wider_told
 from targets import (
     DOUBLE,
     Counted,
@@ -88,7 +88,7 @@ def test_growing_draws(strategy):
     posts = mixvi.fit_many(cauchy, np.zeros(21), family="mu", data=data, strategy=strategy)
     for i, post in enumerate(posts):
         one = mixvi.fit(cauchy, np.zeros(21), family="mu", data=problems[i])
-        assert post.stats["draws"] == one.stats["draws"]
+        assert post.stats.draws == one.stats.draws
         assert post.elbo.value == pytest.approx(one.elbo.value, abs=1e-4)
 
 
@@ -153,7 +153,7 @@ def test_new_data_compile_nothing():
 
 
 def test_progress_is_a_line_on_stderr(capsys):
-    from mixvi._progress import Progress
+    from mixvi._fit._progress import Progress
 
     with Progress(10, True) as report:
         report.began -= 5

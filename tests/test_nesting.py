@@ -70,7 +70,7 @@ def test_stein_steps_nest_on_fresh_draws():
         for family in ("mu", "eig", "full")
     }
     bounds = {family: post.elbo.value for family, post in fits.items()}
-    assert fits["full"].stats["optimiser"] == "stein"
+    assert fits["full"].stats.optimiser == "stein"
     assert bounds["full"] > bounds["eig"] > bounds["mu"]
 
 

@@ -93,7 +93,7 @@ def test_expectation_against_many_draws(precision, diagonal):
 def test_draws_tend_to_quadrature_and_all_families_agree():
     for family in ("eig", "lr"):
         exact = mixvi.fit(LOGISTIC, np.zeros(4), family=family)
-        assert exact.stats["draws_kind"] == "quadrature"
+        assert exact.stats.draws_kind == "quadrature"
         assert exact.gap == pytest.approx(0, abs=4 * exact.elbo.se + 1e-6)
         few, many = (
             mixvi.fit(LOGISTIC, np.zeros(4), family=family, draws=n, diagnostics=False)
@@ -127,7 +127,7 @@ def test_nodes_are_refined_where_predictors_are_wide():
     model = mixvi.LinearPredictor(np.ones((1, 1)), jax.nn.log_sigmoid, 1 / 900)
     options = {"family": "eig", "tol": 1e-5}
     post = mixvi.fit(model, np.zeros(1), **options)
-    assert post.stats["draws"] > 32
+    assert post.stats.draws > 32
     many = mixvi.fit(model, np.zeros(1), draws=mixvi.Quadrature(2048), diagnostics=False, **options)
     assert post.elbo_fixed == pytest.approx(many.elbo_fixed, abs=1e-5)
     np.testing.assert_allclose(post.std, many.std, rtol=1e-4)
@@ -139,7 +139,7 @@ def test_a_likelihood_that_nodes_cannot_follow_returns_to_draws_and_says_so():
 
     model = mixvi.LinearPredictor(np.ones((1, 1)), kinked, 0.01)
     post = mixvi.fit(model, np.zeros(1), family="mu")
-    assert post.stats["draws_kind"] == "matched"
+    assert post.stats.draws_kind == "matched"
     assert "Draws were used: quadrature with 1024 nodes does not settle" in post.status
 
 
@@ -163,7 +163,7 @@ def test_a_batch_is_the_same_as_one_at_a_time():
         its = {name: array[i] for name, array in data.items()}
         alone = mixvi.fit(model, np.zeros(4), data=its, **options)
         assert alone.elbo_fixed == pytest.approx(post.elbo_fixed, abs=1e-4)
-        assert alone.stats["draws_kind"] == post.stats["draws_kind"]
+        assert alone.stats.draws_kind == post.stats.draws_kind
 
 
 @pytest.mark.parametrize(

@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import mixvi
-from mixvi._predictor import small_cholesky
+from mixvi._density._linear_predictor import small_cholesky
 
 rng = np.random.default_rng(3)
 X = np.concatenate([rng.standard_normal((30, 2)), np.ones((30, 1))], axis=1)
@@ -79,7 +79,7 @@ def test_two_predictors_end_where_their_difference_does():
 def test_by_default_nodes_are_as_many_as_the_loss_asks_for(family):
     """The loss is held below 0.005 nat, and is told where the user's nodes cost more."""
     post = mixvi.fit(THREE, np.zeros((3, 3)), family=family)
-    assert post.stats["draws_kind"] == "quadrature"
+    assert post.stats.draws_kind == "quadrature"
     many = mixvi.fit(THREE, np.zeros((3, 3)), family=family, draws=mixvi.Quadrature(2**12))
     assert abs(post.elbo.value - many.elbo.value) < 0.005
     np.testing.assert_allclose(post.mean, many.mean, atol=0.05 * many.std.max())
@@ -118,7 +118,7 @@ def test_a_batch_is_the_same_as_one_at_a_time():
     for x, post in zip(data["x"], posts, strict=True):
         alone = mixvi.fit(model, np.zeros((3, 3)), data={"x": x}, **options)
         assert alone.elbo_fixed == pytest.approx(post.elbo_fixed, abs=1e-6)
-        assert alone.stats["draws"] == post.stats["draws"]
+        assert alone.stats.draws == post.stats.draws
 
 
 def test_bounded_memory_changes_nothing():
@@ -188,7 +188,7 @@ def test_a_warm_start_takes_the_nodes_that_a_cold_one_takes():
         for init in (before, np.zeros((3, 3)))
     )
     assert "nodes cost" not in warm.status
-    assert warm.stats["draws"] >= cold.stats["draws"]
+    assert warm.stats.draws >= cold.stats.draws
     assert warm.elbo_fixed == pytest.approx(cold.elbo_fixed, abs=0.02)
 
 

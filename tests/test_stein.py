@@ -10,7 +10,7 @@ from mixvi._approximate._bound import Shape, bound_at, inspect, lost_to_rule
 from mixvi._approximate._search import Stop
 from mixvi._approximate._stein import Move, Past, _cut, stein
 from mixvi._approximate._tilt import Tilt
-from mixvi._draws import Quadrature
+from mixvi._arrays._draws import Quadrature
 from mixvi._errors import Code
 from targets import DOUBLE, density_of, logistic_data, points
 
@@ -135,8 +135,8 @@ def test_the_end_is_that_of_bfgs_up_to_what_draws_cost():
     by_stein, by_bfgs = (
         mixvi.fit(skewed, np.zeros(3), optimiser=name, **options) for name in ("stein", "bfgs")
     )
-    assert by_stein.stats["optimiser"] == "stein"
-    assert by_stein.stats["passes"] < by_bfgs.stats["passes"]
+    assert by_stein.stats.optimiser == "stein"
+    assert by_stein.stats.passes < by_bfgs.stats.passes
     assert by_stein.elbo.value > by_bfgs.elbo.value - 0.005
     np.testing.assert_allclose(by_stein.cov, by_bfgs.cov, atol=0.01)
 
@@ -147,8 +147,8 @@ def test_by_quadrature_as_by_many_draws():
     start = np.zeros(x.shape[1])
     exact = mixvi.fit(model, start, family="full")
     drawn = mixvi.fit(model, start, family="full", draws=2**14)
-    assert exact.stats["draws_kind"] == Quadrature.kind
-    assert exact.stats["optimiser"] == drawn.stats["optimiser"] == "stein"
+    assert exact.stats.draws_kind == Quadrature.kind
+    assert exact.stats.optimiser == drawn.stats.optimiser == "stein"
     np.testing.assert_allclose(exact.flat_mean, drawn.flat_mean, atol=0.01)
     np.testing.assert_allclose(exact.cov, drawn.cov, atol=0.01)
 
@@ -172,7 +172,7 @@ def test_what_draws_cost_is_foreseen():
     for key in range(20):
         post = mixvi.fit(skewed, np.zeros(3), key=key, **options)
         lost.append(top - bound_at(density, post.flat_mean, post.root, many))
-        told.append(post.stats["draw_loss"])
+        told.append(post.stats.draw_loss)
     # Sobol points cost less in three dimensions than the scatter of their pairs tells.
     assert np.mean(lost) < np.mean(told) < 10 * np.mean(lost)
 

@@ -6,16 +6,16 @@ from ._approximate._families import FullRank as FullRank
 from ._approximate._families import LowRank as LowRank
 from ._approximate._families import MeanField as MeanField
 from ._approximate._families import MeanOnly as MeanOnly
+from ._arrays._draws import IID as IID
+from ._arrays._draws import Draws as Draws
+from ._arrays._draws import Matched as Matched
+from ._arrays._draws import Quadrature as Quadrature
+from ._arrays._draws import Sobol as Sobol
+from ._density._kinds import Interval as Interval
+from ._density._linear_predictor import LinearPredictor as LinearPredictor
 from ._density._numpy import from_numpy as from_numpy
 from ._density._protocol import Density as Density
 from ._density._protocol import Expectation as Expectation
-from ._diagnostics import Estimate as Estimate
-from ._diagnostics import psis as psis
-from ._draws import IID as IID
-from ._draws import Draws as Draws
-from ._draws import Matched as Matched
-from ._draws import Quadrature as Quadrature
-from ._draws import Sobol as Sobol
 from ._errors import IndefiniteHessianError as IndefiniteHessianError
 from ._errors import InputError as InputError
 from ._errors import MixviError as MixviError
@@ -25,14 +25,14 @@ from ._errors import NotConvergedWarning as NotConvergedWarning
 from ._fit import fit as fit
 from ._fit import fit_many as fit_many
 from ._fit import laplace as laplace
+from ._fit._hyper import HyperReport as HyperReport
+from ._fit._posterior import Posterior as Posterior
+from ._fit._posterior import load as load
+from ._fit._posteriors import Posteriors as Posteriors
 from ._fit._screen import Screening as Screening
 from ._fit._screen import best_together as best_together
 from ._fit._screen import screen as screen
-from ._hyper import HyperReport as HyperReport
-from ._kinds import Interval as Interval
-from ._posterior import Posterior as Posterior
-from ._posterior import load as load
-from ._posteriors import Posteriors as Posteriors
-from ._predictor import LinearPredictor as LinearPredictor
+from ._judge._diagnosis import Estimate as Estimate
+from ._judge._diagnosis import psis as psis
 
 __version__ = "0.1.0"

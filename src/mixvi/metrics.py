@@ -12,8 +12,8 @@ import numpy as np
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float, PyTree
 
+from ._density._target import cast_leaves, joined, precision_scope, split
 from ._errors import InputError
-from ._target import cast_leaves, joined, precision_scope, split
 
 FLOAT64 = np.dtype(np.float64)
 

@@ -7,7 +7,7 @@ import numpy as np
 from jaxtyping import Float
 
 from ._errors import InputError
-from ._posterior import Posterior
+from ._fit._posterior import Posterior
 
 try:
     import matplotlib.pyplot as plt

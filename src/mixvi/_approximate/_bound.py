@@ -18,6 +18,7 @@ from collections.abc import Sequence
 import numpy as np
 from jaxtyping import Float
 
+from .._arrays._roots import dense, log_det
 from .._density._protocol import (
     NOTHING,
     Density,
@@ -36,12 +37,7 @@ Square = Float[np.ndarray, "dim dim"]
 
 def entropy(root: Matrix) -> float:
     """Of `N(., root root^T)`."""
-    log_det = np.log(np.abs(root)).sum() if root.ndim == 1 else np.linalg.slogdet(root)[1]
-    return float(log_det) + 0.5 * len(root) * (1 + math.log(2 * math.pi))
-
-
-def dense(root: Matrix) -> Square:
-    return np.diag(root) if root.ndim == 1 else root
+    return log_det(root) + 0.5 * len(root) * (1 + math.log(2 * math.pi))
 
 
 @dataclasses.dataclass(frozen=True)

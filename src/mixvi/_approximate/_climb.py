@@ -11,9 +11,10 @@ import math
 import numpy as np
 from jaxtyping import Float
 
-from .._density._protocol import Density, Matrix, Rule
+from .._arrays._roots import dense, is_diagonal, transposed_times, whiten
+from .._density._protocol import NOTHING, Density, Matrix, Rule
 from .._errors import Code
-from ._bound import Shape, bound_at, dense
+from ._bound import Shape, bound_at, entropy
 from ._families import Family
 from ._search import Stop, Summit, quasi_newton, scaled_conjugate_gradients
 from ._tilt import Learnt, Tau, Tilt
@@ -58,14 +59,19 @@ class FamilyState:
 class FamilyBound:
     """The bound of one family around one anchor, over flat parameters `(m, phi, tau)`."""
 
-    def __init__(self, density: Density, anchor: Anchor, family: Family, rule: Rule, tilt: Tilt):
+    def __init__(
+        self,
+        density: Density,
+        anchor: Anchor,
+        family: Family,
+        rule: Rule,
+        tilt: Tilt | None = None,
+    ):
         self.density, self.anchor, self.family, self.rule = density, anchor, family, rule
-        self.tilt = tilt
         self.dim = len(anchor.centre)
+        self.tilt = Tilt.none(self.dim) if tilt is None else tilt
         self.root = family.root(anchor.root)
-        log_det = np.log(self.root).sum() if self.root.ndim == 1 else None
-        log_det = np.linalg.slogdet(self.root)[1] if log_det is None else log_det
-        self.entropy = float(log_det) + 0.5 * self.dim * (1 + math.log(2 * math.pi))
+        self.entropy = entropy(self.root)
 
     def parts(self, params: Params) -> tuple[Vector, Phi, Tau]:
         """`m`, `phi` and `tau`."""
@@ -88,7 +94,7 @@ class FamilyBound:
         expected = self.density_at(params).expect(*self.gaussian(params), self.rule)
         value = expected.value + self.entropy + float(self.family.log_det(phi, self.dim))
         cross = expected.cross
-        n = self.root * cross if self.root.ndim == 1 else self.root.T @ cross
+        n = transposed_times(self.root, cross)
         in_m = self.anchor.root.T @ expected.gradient
         in_phi = self.family.pull_back(n, phi)
         return value, np.concatenate([in_m, in_phi, self.tilt.slope(expected)])
@@ -96,7 +102,7 @@ class FamilyBound:
     def value(self, params: Params) -> float:
         return bound_at(self.density_at(params), *self.gaussian(params), self.rule)
 
-    def root_gradient(self, m: Vector, a: Square, tau: Tau) -> Square:
+    def root_gradient(self, m: Vector, a: Square, tau: Tau = NOTHING) -> Square:
         """The gradient with respect to a dense `A` at `a`: `R^T E[g z^T] + a^-T`."""
         around, density = dense(self.root), self.tilt.bind(self.density, tau)
         expected = density.expect(self._mean(m, tau), around @ a, self.rule)
@@ -110,7 +116,7 @@ def climb(
     rule: Rule,
     stop: Stop,
     optimiser: str,
-    tilt: Tilt,
+    tilt: Tilt | None = None,
     poorer_first: bool = True,
 ) -> FamilyState:
     """From the anchor through the poorer families, each from where the last ended.
@@ -118,8 +124,8 @@ def climb(
     A family contains its poorer one exactly on the same draws and no search ever goes down, so a
     richer family never ends below a poorer one.
     """
-    m, a, tau, found = np.zeros_like(anchor.centre), np.eye(len(anchor.centre)), tilt.start, None
-    n_passes, bound = 0, None
+    m, a, found = np.zeros_like(anchor.centre), np.eye(len(anchor.centre)), None
+    tau, n_passes, bound = NOTHING if tilt is None else tilt.start, 0, None
     for rung in _rungs(family) if poorer_first else [family]:
         bound = FamilyBound(density, anchor, rung, rule, tilt)
         params = _best_start(bound, rung, m, a, tau, found)
@@ -140,7 +146,7 @@ def resume(
     params: Params,
     stop: Stop,
     optimiser: str,
-    tilt: Tilt,
+    tilt: Tilt | None = None,
 ) -> FamilyState:
     """From parameters of the same family: more draws, or a warm start."""
     bound = FamilyBound(density, anchor, family, rule, tilt)
@@ -148,13 +154,15 @@ def resume(
     return _ended(bound, found, found.n_passes)
 
 
-def nearest(anchor: Anchor, family: Family, mean: Vector, root: Matrix, tilt: Tilt) -> Params:
+def nearest(
+    anchor: Anchor, family: Family, mean: Vector, root: Matrix, tau: Tau = NOTHING
+) -> Params:
     """The parameters of `family` around `anchor` nearest to the Gaussian `(mean, root root^T)`."""
     around = family.root(anchor.root)
-    a = dense(root) / around[:, None] if around.ndim == 1 else np.linalg.solve(around, dense(root))
+    a = whiten(around, dense(root).T).T
     m = np.linalg.solve(anchor.root, mean - anchor.centre)
     phi = family.starts(around, a, np.zeros_like(a), anchor.root)[0]
-    return np.concatenate([m, phi, tilt.start])
+    return np.concatenate([m, phi, tau])
 
 
 def maximise(bound: FamilyBound, params: Params, stop: Stop, optimiser: str) -> Summit:
@@ -172,7 +180,7 @@ def maximise(bound: FamilyBound, params: Params, stop: Stop, optimiser: str) -> 
 def _first_hessian(bound: FamilyBound, params: Params):
     """Of a Gaussian target: `bend` for the mean, the family's own for `phi`; where the search
     begins at the anchor itself. (The density remembers this pass: the search asks for it again.)"""
-    if params.any() or bound.root.ndim == 1:
+    if params.any() or is_diagonal(bound.root):
         return None
     root = bound.root
     shape = Shape.of(bound.density.expect(bound.anchor.centre, root, bound.rule), root)

@@ -16,6 +16,7 @@ from typing import ClassVar
 import numpy as np
 from jaxtyping import Float
 
+from .._arrays._roots import is_diagonal
 from .._density._protocol import Matrix
 from .._errors import InputError
 
@@ -116,7 +117,7 @@ class _Scales(Family):
         return float(phi.sum()) / SQRT2
 
     def pull_back(self, n, phi):
-        diagonal = n if n.ndim == 1 else np.diagonal(n)
+        diagonal = n if is_diagonal(n) else np.diagonal(n)
         return (np.exp(phi / SQRT2) * diagonal + 1) / SQRT2
 
 

@@ -13,8 +13,8 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int
 
-from .._target import Target, precision_scope
 from ._jax import BACKWARD, Trace, traced
+from ._target import Target, precision_scope
 
 Index = Int[np.ndarray, " asked"]
 # Questions whose last argument is the same for all problems.

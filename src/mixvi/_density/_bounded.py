@@ -15,7 +15,7 @@ import jax.tree_util as jtu
 import numpy as np
 from jaxtyping import Float
 
-from .._constraints import Constraints
+from ._constraints import Constraints
 from ._numpy import NumpyDensity
 from ._protocol import Density
 

@@ -12,10 +12,10 @@ from collections.abc import Iterator
 import numpy as np
 from jaxtyping import Float
 
-from .._draws import Nodes
+from .._arrays._draws import Nodes
 from .._errors import InputError, MixviError
-from ._predictors import PredictorDensity
 from ._protocol import NOTHING, Density, EvidenceSlopes, Expectation, Matrix, Rule
+from ._quadrature import PredictorDensity
 
 EXPECTATIONS_KEPT = 6
 HYPERS_KEPT = 4

@@ -26,9 +26,9 @@ from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 from jaxtyping import Float
 
 from .._errors import InputError, MixviError
-from .._target import Target, precision_scope
 from ._memory import factorises, jaxpr_bytes, n_cores
 from ._protocol import Density, EvidenceSlopes
+from ._target import Target, precision_scope
 
 # Reverse differentiation keeps what the function makes on its way, and as much again coming back.
 BACKWARD = 3

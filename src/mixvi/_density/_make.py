@@ -5,13 +5,13 @@ from collections.abc import Callable
 import numpy as np
 
 from .._errors import InputError
-from .._target import Target
 from ._bounded import Bounded
 from ._counted import Counted
 from ._jax import JaxDensity
 from ._numpy import HYPER_REFUSED, NumpyDensity, NumpyFunction
-from ._predictors import PredictorDensity
 from ._protocol import Density
+from ._quadrature import PredictorDensity
+from ._target import Target
 
 
 def refuse_hyper(log_density: Callable | Density) -> None:

@@ -14,8 +14,8 @@ import numpy as np
 from jaxtyping import Float, PyTree
 
 from .._errors import InputError
-from .._target import Structure, listed
 from ._protocol import Density
+from ._target import Structure, listed
 
 # Points in one call of a function that takes many.
 AT_ONCE = 4096

@@ -6,9 +6,10 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from .._draws import Nodes
+from .._arrays._draws import Nodes
+from .._arrays._roots import Root as Matrix
+from .._arrays._roots import colour, outer
 
-Matrix = Float[np.ndarray, "dim dim"] | Float[np.ndarray, " dim"]
 # The step of central differences that balances truncation and rounding.
 STEP = float(np.finfo(np.float64).eps) ** (1 / 3)
 
@@ -148,7 +149,7 @@ def coloured(
     mean: Float[np.ndarray, " dim"], root: Matrix, z: Float[np.ndarray, "n dim"]
 ) -> Float[np.ndarray, "n dim"]:
     """`mean + root z` for every row of `z`."""
-    return mean + (z * root if root.ndim == 1 else z @ root.T)
+    return mean + colour(root, z)
 
 
 def averaged(
@@ -158,5 +159,4 @@ def averaged(
     rule: Points,
 ) -> Expectation:
     n, z = len(values), rule.z
-    cross = (gradients * z).sum(0) if root.ndim == 1 else gradients.T @ z
-    return Expectation(float(values.mean()), gradients.mean(0), cross / n)
+    return Expectation(float(values.mean()), gradients.mean(0), outer(root, gradients, z) / n)

@@ -4,10 +4,10 @@ import numpy as np
 
 from .._approximate._climb import FamilyBound, FamilyState, climb, nearest, resume
 from .._approximate._families import Family
-from .._draws import Draws, Quadrature
-from .._posterior import Posterior
+from .._arrays._draws import Draws, Quadrature
 from ._case import Case, Fitted, Spec
 from ._enough import Searching, enough_draws, enough_nodes
+from ._posterior import Posterior
 
 
 def around(case: Case, family: Family, first: Spec, warm: Posterior | None) -> Fitted:
@@ -23,8 +23,8 @@ def searched(
     tilt = case.tilt(family.root(anchor.root), rule)
     # A search that could not leave its first start is better begun from the Laplace Gaussian.
     if warm is not None and not family.start_is_stationary:
-        params = nearest(anchor, family, warm.flat_mean, warm.root, tilt)
-        own = nearest(anchor, family, anchor.centre, anchor.root, tilt)
+        params = nearest(anchor, family, warm.flat_mean, warm.root, tilt.start)
+        own = nearest(anchor, family, anchor.centre, anchor.root, tilt.start)
         bound = FamilyBound(density, anchor, family, rule, tilt)
         # With other data an earlier Gaussian may be far worse than Laplace's.
         if np.isfinite(params).all() and bound.value(params) > bound.value(own):
@@ -35,10 +35,10 @@ def searched(
 def refined(case: Case, family: Family, first: Spec, state: FamilyState) -> Fitted:
     """Goes on with more draws or nodes (each time from where the last fit ended) while there are
     too few. A number that the user chose is left as it is."""
-    searching, spec, note, seen = Searching(case, family, state), first, case.note, None
+    searching, spec, events, seen = Searching(case, family, state), first, case.events, None
     if isinstance(spec, Quadrature):
         searching, spec, more = enough_nodes(searching, spec)
-        note += more
+        events += more
     if isinstance(spec, Draws) and case.options.draws is None:
         searching, spec, seen = enough_draws(searching, spec)
-    return Fitted(family.name, searching.state, spec, judged=seen, note=note)
+    return Fitted(family.name, searching.state, spec, judged=seen, events=events)

@@ -21,14 +21,14 @@ from .._approximate._climb import FamilyState
 from .._approximate._families import EigenScale, Family, FullRank, MeanOnly
 from .._errors import Code
 from .._judge._fresh import distance, first_look, fresh_elbo, judged
-from .._posterior import Posterior
 from ._around import refined, searched
 from ._case import Case, Fitted, Spec
+from ._events import LaplaceLeaves, OnlyLaplace, OnlyPart, WholeChanges
+from ._posterior import Posterior
 from ._whole import re_anchored, whole, whole_from
 
 # Nats: what is not worth another rung.
 GAIN = 0.002
-CHANGES = {"mu": "means move", "eig": "means and widths change"}
 
 
 def climbing(case: Case, first: Spec, warm: Posterior | None) -> Fitted:
@@ -41,7 +41,7 @@ def climbing(case: Case, first: Spec, warm: Posterior | None) -> Fitted:
         if (away := distance(seen)) < 0.5 * GAIN:
             # No Gaussian can gain more than what parts this one from the posterior where it has
             # mass.
-            return Fitted("laplace", judged=seen, choice=laplace_leaves(away))
+            return Fitted("laplace", judged=seen, choice=LaplaceLeaves(away))
     inspection = inspect(case.density, anchor.centre, anchor.root, case.problem.rule(first))
     poor = is_poor(case, inspection.elbo)
     rung: Family | None = FullRank() if poor else cheapest(inspection, GAIN)
@@ -50,12 +50,11 @@ def climbing(case: Case, first: Spec, warm: Posterior | None) -> Fitted:
     if isinstance(rung, FullRank) and not isinstance(richest, FullRank):
         rung = richest  # no memory for more draws than dimensions
     if rung is None:
-        return Fitted("laplace", choice=laplace_leaves(inspection.gain))
+        return Fitted("laplace", choice=LaplaceLeaves(inspection.gain))
     if case.problem.draws_given and not case.learns:
         return _by_fresh_draws(case, first, poor, rung, warm)
     if isinstance(rung, FullRank):
-        over = "" if poor else f", {inspection.gain:.2g} nat"
-        choice = f"The whole covariance has to change{over}."
+        choice = WholeChanges(None if poor else inspection.gain, at_once=True)
         return dataclasses.replace(_whole(case, first, poor, warm), choice=choice)
     return _checked(case, rung, first, warm)
 
@@ -83,10 +82,6 @@ def far_short(nats: Any, dim: int) -> Any:
     return ~np.less(nats, max(1.0, 0.1 * dim))
 
 
-def laplace_leaves(gain: float) -> str:
-    return f"Laplace leaves about {max(gain, 1e-4):.1g} nat to gain."
-
-
 def _whole(case: Case, first: Spec, poor: bool, warm: Posterior | None) -> Fitted:
     if case.options.by_stein:
         return whole(case, first, poor, warm)
@@ -103,15 +98,14 @@ def _checked(case: Case, rung: Family, first: Spec, warm: Posterior | None) -> F
         left = inspect(state.density, state.mean, state.root, case.problem.rule(first)).gain
         if left >= GAIN:
             whole_root = whole_from(case, state, first)
-            return dataclasses.replace(whole_root, choice=whole_gains(left))
+            return dataclasses.replace(whole_root, choice=WholeChanges(left))
     fitted = refined(case, rung, first, state)
     assert fitted.spec is not None
-    what = CHANGES[rung.name]
     if not fitted.converged:
         if not options.by_stein or case.learns:
-            return dataclasses.replace(fitted, choice=f"Only {what}.")
+            return dataclasses.replace(fitted, choice=OnlyPart(rung.name))
         # Stein steps tell a bound that has no maximum from one that is hard to climb.
-        choice = "The whole covariance has to change."
+        choice = WholeChanges(at_once=True)
         return dataclasses.replace(whole(case, first, poor=False), choice=choice)
     state = fitted.state
     assert isinstance(state, FamilyState)
@@ -119,17 +113,13 @@ def _checked(case: Case, rung: Family, first: Spec, warm: Posterior | None) -> F
     inspection = inspect(state.density, state.mean, state.root, rule)
     left = inspection.gain
     if left < GAIN or not may_go_on:
-        choice = f"Only {what}: more would gain about {left:.1g} nat."
+        choice = OnlyPart(rung.name, left)
         return dataclasses.replace(fitted, inspection=inspection, choice=choice)
     if options.by_stein:
         whole_root = whole_from(case, state, fitted.spec)
     else:
         whole_root = _whole(case, fitted.spec, False, None)
-    return dataclasses.replace(whole_root, choice=whole_gains(left))
-
-
-def whole_gains(gain: float) -> str:
-    return f"The whole covariance changes, {gain:.2g} nat."
+    return dataclasses.replace(whole_root, choice=WholeChanges(left))
 
 
 def _by_fresh_draws(
@@ -137,11 +127,11 @@ def _by_fresh_draws(
 ) -> Fitted:
     """Laplace, widths and the whole root on the draws given: the best on fresh ones. What they say
     of the gain may be their own noise."""
-    laplace = Fitted("laplace", choice="Laplace: the draws given are too few for more.")
+    laplace = Fitted("laplace", choice=OnlyLaplace())
     start = re_anchored(case, first) if poor else case
     if isinstance(rung, FullRank):
         full = _whole(case, first, poor, warm)
-        full = dataclasses.replace(full, choice="The whole covariance has to change.")
+        full = dataclasses.replace(full, choice=WholeChanges(at_once=True))
         if full.found_nothing:
             return full
         rung, rungs = EigenScale(), [full]
@@ -151,19 +141,17 @@ def _by_fresh_draws(
         rungs = []
     state = searched(start, rung, first, warm)
     poorer = refined(start, rung, first, state)
-    what = CHANGES[rung.name]
     if poorer.found_nothing and not rungs:
-        return dataclasses.replace(poorer, choice=f"Only {what}.")
+        return dataclasses.replace(poorer, choice=OnlyPart(rung.name))
     if not poorer.found_nothing:
         inspection = inspect(case.density, state.mean, state.root, case.problem.rule(first))
         left, more = inspection.gain, isinstance(case.options.richest, FullRank)
-        why = "the draws given are too few for more"
-        why = why if rungs or left >= GAIN else f"more would gain about {left:.1g} nat"
-        poorer = dataclasses.replace(poorer, inspection=inspection, choice=f"Only {what}: {why}.")
+        choice = OnlyPart(rung.name, left, too_few_draws=bool(rungs) or left >= GAIN)
+        poorer = dataclasses.replace(poorer, inspection=inspection, choice=choice)
         if not rungs and left >= GAIN and more and poorer.converged:
             stein = case.options.by_stein
             full = whole_from(case, state, first) if stein else _whole(case, first, False, None)
-            rungs = [dataclasses.replace(full, choice=whole_gains(left))]
+            rungs = [dataclasses.replace(full, choice=WholeChanges(left))]
         rungs.append(poorer)
     return _best_on_fresh_draws(case, [*rungs, laplace])
 

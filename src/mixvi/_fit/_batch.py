@@ -29,13 +29,14 @@ from .._approximate._families import EigenScale, Family, FullRank, MeanOnly
 from .._approximate._laplace import MODE_TOL, Laplace
 from .._approximate._stein import Past, SteinState
 from .._approximate._tilt import Learnt, Tilt
+from .._arrays._draws import Draws, Matched, Quadrature
 from .._density._batch import BatchDensity
 from .._density._counted import Counted
 from .._density._protocol import Density, coloured
-from .._diagnostics import AS_IT_IS, Elsewhere, Moments, Told, fresh_told, wider_told
-from .._diagnostics import LEARNT as THRESHOLDS
-from .._draws import Draws, Matched, Quadrature
+from .._density._target import Target, precision_scope
 from .._errors import Code
+from .._judge._diagnosis import AS_IT_IS, Elsewhere, Moments, Told, fresh_told, wider_told
+from .._judge._diagnosis import LEARNT as THRESHOLDS
 from .._judge._elsewhere import (
     MOST_CLIMBS,
     MOST_PROBED,
@@ -46,12 +47,12 @@ from .._judge._elsewhere import (
     surprising,
     without_climbs,
 )
-from .._judge._fresh import FEWEST, FIRST_LOOK, GAP, KNOWN, fresh_draws, wider_draws
-from .._posterior import Judged, normal_logpdf
-from .._target import Target, precision_scope
-from ._auto import CHANGES, GAIN, far_short, laplace_leaves, whole_gains
+from .._judge._fresh import FEWEST, FIRST_LOOK, GAP, KNOWN, Judged, fresh_draws, wider_draws
+from .._law._gaussian import normal_logpdf
+from ._auto import GAIN, far_short
 from ._case import Case, Fitted, Problem
 from ._enough import DRAW_LOSS, MOST_DRAWS, STAGE, more_draws
+from ._events import Event, LaplaceLeaves, OnlyPart, WholeChanges
 from ._options import AUTO, Options
 from ._outcome import Outcome, finish
 
@@ -140,7 +141,7 @@ class Together:
         self.density = BatchDensity(batch.target, batch.part(0), dtype, memory)
         self.on_road: Bool[np.ndarray, " problems"] = np.ones(n, bool)
         self.kind: Int[np.ndarray, " problems"] = np.full(n, LAPLACE)
-        self.choice: list[str] = [""] * n
+        self.choice: list[Event | None] = [None] * n
         self.spec: list[Any] = [batch.fixed] * n
         self.elsewhere: dict[int, Elsewhere] = {}
         # What fresh draws said: how many, log densities, numbers. Wider ones: fields of Moments.
@@ -204,7 +205,7 @@ class Together:
             away = 0.5 * self._seen_afresh(near, n)[1]
             near &= away < 0.5 * GAIN
         for i in np.flatnonzero(near):
-            self.choice[i] = laplace_leaves(away[i])
+            self.choice[i] = LaplaceLeaves(away[i])
         rest = self.those(self.on_road & ~near)
         if len(rest) == 0:
             return
@@ -220,9 +221,9 @@ class Together:
         )
         for i, nats in zip(rest, gain, strict=True):
             if self.kind[i] == LAPLACE:
-                self.choice[i] = laplace_leaves(nats)
+                self.choice[i] = LaplaceLeaves(nats)
             elif self.kind[i] == WHOLE:
-                self.choice[i] = f"The whole covariance has to change, {nats:.2g} nat."
+                self.choice[i] = WholeChanges(nats, at_once=True)
 
     # --- the bound ----------------------------------------------------------------------------
 
@@ -277,10 +278,9 @@ class Together:
         pays = (self.kind[going] < WHOLE) & (gain >= GAIN) & ended
         for i, nats, goes_on in zip(going, gain, pays, strict=True):
             if goes_on:
-                self.kind[i], self.choice[i] = WHOLE, whole_gains(nats)
+                self.kind[i], self.choice[i] = WHOLE, WholeChanges(nats)
             elif self.kind[i] < WHOLE:
-                what = CHANGES[NAMES[self.kind[i]]]
-                self.choice[i] = f"Only {what}: more would gain about {nats:.1g} nat."
+                self.choice[i] = OnlyPart(NAMES[int(self.kind[i])], nats)
         if not pays.any():
             return state
         richer = state._replace(kind=self.kind[going], going=pays, share=np.ones(len(going)))

@@ -13,12 +13,13 @@ from .._approximate._laplace import Laplace, eigen_root
 from .._approximate._search import Stop
 from .._approximate._stein import SteinState
 from .._approximate._tilt import Tilt, tilted
+from .._arrays._draws import FIXED, Draws, Matched, Quadrature
 from .._density._counted import Counted
 from .._density._protocol import Density, Matrix, Points, Rule
-from .._draws import FIXED, Draws, Matched, Quadrature
+from .._density._target import Target
 from .._errors import Code
-from .._posterior import Judged
-from .._target import Target
+from .._judge._fresh import Judged
+from ._events import Event
 from ._options import Options
 
 Vector = Float[np.ndarray, " dim"]
@@ -63,7 +64,7 @@ class Case:
     found: Laplace
     tuned: Tuned | None = None
     other_anchor: Anchor | None = None
-    note: str = ""
+    events: tuple[Event, ...] = ()
 
     @property
     def density(self) -> Counted:
@@ -105,15 +106,15 @@ class Case:
 @dataclasses.dataclass(frozen=True)
 class Fitted:
     """What came of a case: the family that was fitted, over which draws or nodes, what was seen of
-    it. `note` and `choice` are sentences for the status."""
+    it; what happened on the way, and what "auto" chose."""
 
     name: str
     state: FamilyState | SteinState | None = None
     spec: Spec | None = None
     judged: Judged | None = None
     inspection: Inspection | None = None
-    note: str = ""
-    choice: str = ""
+    events: tuple[Event, ...] = ()
+    choice: Event | None = None
 
     def density(self, case: Case) -> Density:
         """With the hyperparameters that were reached."""

@@ -12,13 +12,13 @@ from .._approximate._families import Family
 from .._approximate._levels import stein_on_many
 from .._approximate._search import Stop
 from .._approximate._stein import SteinState, stein
+from .._arrays._draws import OTHER_NODES, Draws, Quadrature
 from .._density._counted import predictors_of
 from .._density._protocol import Points, Rule
-from .._draws import OTHER_NODES, Draws, Quadrature
 from .._errors import Code
-from .._judge._fresh import judged, wants_more_draws
-from .._posterior import Judged
+from .._judge._fresh import Judged, judged, wants_more_draws
 from ._case import NOTHING_FOUND, Case, Spec
+from ._events import BackToDraws, Event, QuadratureCosts, QuadratureOff
 
 MOST_DOUBLINGS = 4
 # Nats that the choice of draws or nodes may cost.
@@ -165,8 +165,10 @@ def enough_draws(searching: Searching, spec: Draws) -> tuple[Searching, Draws, J
     return searching, spec, None
 
 
-def enough_nodes(searching: Searching, spec: Quadrature) -> tuple[Searching, Spec, str]:
-    """As many nodes as the integrals need where the fit ended, and a sentence where there are too
+def enough_nodes(
+    searching: Searching, spec: Quadrature
+) -> tuple[Searching, Spec, tuple[Event, ...]]:
+    """As many nodes as the integrals need where the fit ended, and an event where there are too
     few."""
     if searching.case.problem.target.n_predictors > 1:
         return _enough_for_several(searching, spec)
@@ -189,23 +191,18 @@ def enough_nodes(searching: Searching, spec: Quadrature) -> tuple[Searching, Spe
 
     while not searching.found_nothing and not (now := error(spec)) <= NODES_TOL:
         if options.draws is not None:
-            return searching, spec, f" Quadrature is off by {now:.0e} per observation."
+            return searching, spec, (QuadratureOff(now),)
         enough = next_that_suffices(spec)
         if enough is None:
             draws = options.draws_for(searching.case.problem.dim)
-            return searching.afresh(draws), draws, _back_to_draws(now)
+            return searching.afresh(draws), draws, (BackToDraws(MOST_NODES, now),)
         searching, spec = searching.on(enough, searching.case.stop), enough
-    return searching, spec, ""
+    return searching, spec, ()
 
 
-def _back_to_draws(error: float) -> str:
-    return (
-        f" Draws were used: quadrature with {MOST_NODES} nodes does not settle (off by {error:.0e} "
-        "per observation)."
-    )
-
-
-def _enough_for_several(searching: Searching, spec: Quadrature) -> tuple[Searching, Spec, str]:
+def _enough_for_several(
+    searching: Searching, spec: Quadrature
+) -> tuple[Searching, Spec, tuple[Event, ...]]:
     """The same for several predictors, whose nodes have no exact rule: what their choice costs is
     told by other nodes."""
     case, most_loss, slack = searching.case, _most_loss(searching.case), 1
@@ -217,7 +214,7 @@ def _enough_for_several(searching: Searching, spec: Quadrature) -> tuple[Searchi
         if loss <= slack * most_loss:
             break
         more = more_draws(spec, loss, most_loss, MOST_POINTS, POINTS_RATE)
-        costs = f" Quadrature over {spec.n} nodes costs about {loss:.1g} nat."
+        costs = (QuadratureCosts(spec.n, loss),)
         if case.options.draws is not None or more.n == spec.n:
             return searching, spec, costs
         again = searching.on(more, case.stop)
@@ -225,7 +222,7 @@ def _enough_for_several(searching: Searching, spec: Quadrature) -> tuple[Searchi
             # More nodes reach further, to where there is no density: stay with these.
             return searching, spec, costs
         searching, spec, slack = again, more, 2
-    return searching, spec, ""
+    return searching, spec, ()
 
 
 D = TypeVar("D", Draws, Quadrature)

@@ -11,16 +11,13 @@ import numpy as np
 from jaxtyping import PyTree
 
 from .._approximate._families import FullRank
-from .._constraints import constrained
+from .._density._constraints import constrained
 from .._density._make import density_of, refuse_hyper
 from .._density._memory import n_cores
 from .._density._numpy import NumpyFunction
 from .._density._protocol import Density
+from .._density._target import Target, cast_leaves, flatten, precision_scope, prepare
 from .._errors import InputError, NonFiniteError
-from .._posterior import Posterior
-from .._posteriors import Posteriors
-from .._progress import Progress
-from .._target import Target, cast_leaves, flatten, precision_scope, prepare
 from ._batch import Batch, Together, solved_together, suits
 from ._case import Problem
 from ._options import (
@@ -31,6 +28,9 @@ from ._options import (
     with_options,
 )
 from ._outcome import Outcome
+from ._posterior import Posterior
+from ._posteriors import Posteriors
+from ._progress import Progress
 from ._restarts import solve
 from ._threads import one_blas_thread
 

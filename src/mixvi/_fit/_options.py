@@ -13,9 +13,9 @@ import numpy as np
 
 from .._approximate._families import NAMES, EigenScale, Family, FullRank, named
 from .._approximate._laplace import POLICIES
-from .._draws import FIXED, Draws, Matched, Quadrature, default_draws, key_words
+from .._arrays._draws import FIXED, Draws, Matched, Quadrature, default_draws, key_words
+from .._density._target import FLOAT_TYPES, Target
 from .._errors import InputError
-from .._target import FLOAT_TYPES, Target
 
 AUTO = "auto"
 OPTIMISERS = (AUTO, "bfgs", "lbfgs", "scg", "stein")

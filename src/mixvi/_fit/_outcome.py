@@ -1,22 +1,25 @@
 """The end of a fit: a Posterior, or an error that speaks."""
 
+import dataclasses
 import math
 from itertools import compress
-from typing import Any
 
 import numpy as np
 
 from .._approximate._families import MeanOnly
 from .._approximate._laplace import explain_indefinite, explain_no_mode
 from .._approximate._stein import SteinState
-from .._diagnostics import Elsewhere, verdict
-from .._draws import Quadrature
+from .._arrays._draws import Quadrature
+from .._density._target import UNBOUNDED, explain_non_finite
 from .._errors import Code, IndefiniteHessianError, MixviError, NoModeError, NonFiniteError
-from .._hyper import HyperReport
-from .._posterior import Posterior
-from .._target import UNBOUNDED, explain_non_finite
+from .._judge._diagnosis import Elsewhere, verdict
+from .._law._gaussian import Gaussian
 from ._case import Case, Fitted
+from ._events import HessianRepaired
+from ._hyper import HyperReport
 from ._options import AUTO
+from ._posterior import Posterior
+from ._stats import Stats
 
 Outcome = tuple[Posterior, MixviError | None]
 
@@ -37,8 +40,7 @@ def finish(case: Case, fitted: Fitted, elsewhere: Elsewhere) -> Outcome:
     post = Posterior(
         structure=case.problem.target.structure,
         family=fitted.name,
-        flat_mean=mean.astype(dtype),
-        root=root.astype(dtype),
+        law=Gaussian(mean.astype(dtype), root.astype(dtype)),
         mode=mode.astype(dtype),
         log_evidence_laplace=found.log_evidence if found.found else math.nan,
         elbo_fixed=elbo_fixed,
@@ -65,8 +67,7 @@ def failure(case: Case, fitted: Fitted | None = None) -> Outcome:
     post = Posterior(
         structure=case.problem.target.structure,
         family=options.family_name,
-        flat_mean=np.full(dim, np.nan, options.dtype),
-        root=np.full((dim, dim), np.nan, options.dtype),
+        law=Gaussian(*(np.full(dim, np.nan, options.dtype) for _ in range(2))),
         mode=found.mode.astype(options.dtype),
         log_evidence_laplace=math.nan,
         elbo_fixed=None if options.richest is None else math.nan,
@@ -150,10 +151,10 @@ def _error(case: Case, fitted: Fitted | None) -> MixviError:
 
 def _status(case: Case, fitted: Fitted, hyper: HyperReport | None) -> str:
     found, state, spec = case.found, fitted.state, fitted.spec
-    repaired = found.n_repaired
-    note = f" The Hessian was repaired ({repaired} eigenvalues)." if repaired else ""
-    note += hyper.sentence if hyper is not None else ""
-    note += fitted.note + (f" {fitted.choice}" if fitted.choice else "")
+    events = [HessianRepaired(found.n_repaired)] if found.n_repaired else []
+    told = [*events, *fitted.events, *([fitted.choice] if fitted.choice else [])]
+    note = "".join(f" {event.sentence}" for event in told)
+    note = (hyper.sentence if hyper is not None else "") + note
     if hyper is not None and state is None:
         return f"Hyperparameters found in {hyper.n_passes} evaluations of the evidence.{note}"
     if state is None or spec is None:
@@ -178,28 +179,27 @@ def _by_points(case: Case, fitted: Fitted) -> bool:
     return isinstance(fitted.spec, Quadrature) and case.problem.target.n_predictors > 1
 
 
-def _stats(case: Case, fitted: Fitted) -> dict[str, Any]:
+def _stats(case: Case, fitted: Fitted) -> Stats:
     options, spec, state, density = case.options, fitted.spec, fitted.state, case.density
-    key = options.key if isinstance(options.key, int) else str(options.key)
-    stats: dict[str, Any] = {
-        "mode_steps": case.found.n_steps,
-        "key": key,
-        "dtype": options.dtype.name,
-        "gradients": density.cost,
-        "values": density.n_values,
-    }
-    if fitted.inspection is not None:
-        stats["gain_left"] = fitted.inspection.gain
-        if not _by_points(case, fitted):
-            stats["draw_loss"] = fitted.inspection.draw_loss
+    inspection = fitted.inspection
+    stats = Stats(
+        mode_steps=case.found.n_steps,
+        key=options.key if isinstance(options.key, int) else str(options.key),
+        dtype=options.dtype.name,
+        gradients=density.cost,
+        values=density.n_values,
+        gain_left=None if inspection is None else inspection.gain,
+        draw_loss=None if inspection is None or _by_points(case, fitted) else inspection.draw_loss,
+    )
     if state is None or spec is None:
         return stats
     optimiser = "bfgs" if options.optimiser == AUTO else options.optimiser
-    return stats | {
-        "draws": spec.n,
-        "draws_kind": spec.kind,
-        "optimiser": "stein" if isinstance(state, SteinState) else optimiser,
-        "passes": density.n_passes,
-        "products": density.n_products,
-        "gradient": state.gradient,
-    }
+    return dataclasses.replace(
+        stats,
+        draws=spec.n,
+        draws_kind=spec.kind,
+        optimiser="stein" if isinstance(state, SteinState) else optimiser,
+        passes=density.n_passes,
+        products=density.n_products,
+        gradient=state.gradient,
+    )

@@ -1,5 +1,6 @@
 """`fit` and `laplace`: public entry points; failures become exceptions here."""
 
+import dataclasses
 import time
 import warnings
 from collections.abc import Callable
@@ -8,11 +9,10 @@ from typing import Any, Unpack
 import numpy as np
 from jaxtyping import PyTree
 
-from .._constraints import constrained
+from .._density._constraints import constrained
 from .._density._make import density_of, refuse_hyper
+from .._density._target import prepare
 from .._errors import NotConvergedWarning
-from .._posterior import Posterior
-from .._target import prepare
 from ._case import Problem
 from ._options import (
     FitOptions,
@@ -21,6 +21,7 @@ from ._options import (
     refuse_family_as_data,
     with_options,
 )
+from ._posterior import Posterior
 from ._restarts import solve
 from ._threads import one_blas_thread
 
@@ -152,7 +153,8 @@ def _solved(
         density.prepare()
     with one_blas_thread(problem.dim):
         post, error = solve(problem, warm)
-    post.stats["seconds"] = time.perf_counter() - began
+    stats = dataclasses.replace(post.stats, seconds=time.perf_counter() - began)
+    post = dataclasses.replace(post, stats=stats)
     if error is not None and throw:
         raise error
     if error is None and not post.converged:

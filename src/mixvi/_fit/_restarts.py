@@ -5,9 +5,10 @@ import dataclasses
 import numpy as np
 
 from .._judge._elsewhere import Mode, distinct
-from .._posterior import Posterior
 from ._case import Problem
+from ._events import ModesSeen
 from ._outcome import Outcome
+from ._posterior import Posterior
 from ._solve import mode_of, solved
 from ._starts import spread_starts
 
@@ -35,13 +36,9 @@ def _solve(problem: Problem, warm: Posterior | None) -> Outcome:
     evidence = np.array([mode.log_evidence for mode in modes])
     share = np.exp(evidence - np.logaddexp.reduce(evidence))
     own = int(np.argmin([_away(post, mode) for mode in modes]))
-    several = f"{len(modes)} modes were" if len(modes) > 1 else "One mode was"
-    status = (
-        f"{post.status} {several} seen from {1 + problem.options.n_restarts} starts; the one "
-        f"nearest to this Gaussian has {share[own]:.0%} of their mass (by evidence)."
-    )
-    stats = post.stats | {"modes": len(modes), "share": float(share[own])}
-    return dataclasses.replace(post, status=status, stats=stats), None
+    seen = ModesSeen(len(modes), 1 + problem.options.n_restarts, float(share[own]))
+    stats = dataclasses.replace(post.stats, modes=seen.n_modes, share=seen.share)
+    return dataclasses.replace(post, status=f"{post.status} {seen.sentence}", stats=stats), None
 
 
 def _bound(outcome: Outcome) -> float:

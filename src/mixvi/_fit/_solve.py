@@ -14,15 +14,16 @@ import numpy as np
 from .._approximate._evidence import tuned_laplace
 from .._approximate._families import FullRank
 from .._approximate._laplace import laplace
-from .._diagnostics import Elsewhere
 from .._errors import Code
+from .._judge._diagnosis import Elsewhere
 from .._judge._elsewhere import Mode, searched_elsewhere
 from .._judge._fresh import first_look, fresh_elbo, judged, with_wider_draws
-from .._posterior import Posterior
 from ._around import around
 from ._auto import climbing, is_poor
 from ._case import Case, Fitted, Problem
+from ._events import HigherModeFound
 from ._outcome import Outcome, failure, finish
+from ._posterior import Posterior
 from ._whole import re_anchored, whole
 
 # A mode that probes find counts as higher where its evidence is, by so many nats.
@@ -44,8 +45,8 @@ def solved(problem: Problem, warm: Posterior | None = None) -> Outcome:
         )
         if moved is None or not _bound(there, moved) > now:
             break
-        note = f"{moved.note} Probes found this mode, higher than the first one."
-        case, fitted = there, dataclasses.replace(moved, note=note)
+        events = (*moved.events, HigherModeFound())
+        case, fitted = there, dataclasses.replace(moved, events=events)
         elsewhere, modes = its_elsewhere, its_modes
     if fitted is None:
         return failure(case)

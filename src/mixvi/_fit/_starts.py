@@ -13,8 +13,8 @@ from jaxtyping import Float
 from .._approximate._bound import highest_bound
 from .._approximate._laplace import covariance_root
 from .._approximate._newton import PATH_KEPT, Place, newton
+from .._arrays._draws import RESTARTS, generator
 from .._density._protocol import Density, Points, Rule
-from .._draws import RESTARTS, generator
 from ._case import Case, Problem
 
 Vector = Float[np.ndarray, " dim"]

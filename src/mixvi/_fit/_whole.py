@@ -2,17 +2,18 @@
 
 import dataclasses
 import math
+from typing import NamedTuple
 
-from .._approximate._bound import dense, highest_bound, inspect
+from .._approximate._bound import highest_bound, inspect
 from .._approximate._climb import Anchor, FamilyState
 from .._approximate._families import SCALINGS, EigenScale, FullRank
 from .._approximate._laplace import eigen_root
 from .._approximate._search import Stop
 from .._approximate._stein import SteinState, stein
+from .._arrays._draws import Draws, Matched, Quadrature
+from .._arrays._roots import dense
 from .._density._protocol import Matrix, Rule
-from .._draws import Draws, Matched, Quadrature
 from .._errors import Code
-from .._posterior import Posterior
 from ._around import searched
 from ._case import NOTHING_FOUND, Case, Fitted, Spec, Vector
 from ._enough import (
@@ -24,6 +25,8 @@ from ._enough import (
     inspected_on_few,
     most_draws,
 )
+from ._events import Event, NoMode, ReAnchored, StartedElsewhere
+from ._posterior import Posterior
 from ._starts import Gaussian, starts_elsewhere
 
 # Stein steps on the first, few draws go this many steps; then there are more draws.
@@ -38,27 +41,29 @@ def whole(case: Case, first: Spec, poor: bool, warm: Posterior | None = None) ->
     if case.learns:
         return _whole_with_hyper(case, first)
     if warm is not None and (kept := _kept(case, first, warm)) is not None:
-        return polished(case, kept, first, "", _as_many(case, first, warm))
-    state, note = rough_fit(case, first, poor, warm)
-    return polished(case, state, first, note, first)
+        return polished(case, kept, first, (), _as_many(case, first, warm))
+    state, events = rough_fit(case, first, poor, warm)
+    return polished(case, state, first, events, first)
 
 
 def whole_from(case: Case, poorer: FamilyState, spec: Spec) -> Fitted:
     """From the Gaussian (and the hyperparameters) of a poorer family."""
     at, rule = (case.density, poorer.mean, dense(poorer.root)), case.problem.rule(spec)
     state = stein(*at, rule, _rough(case.options.max_steps), learnt=poorer.learnt)
-    return polished(case, state, spec, "", spec)
+    return polished(case, state, spec, (), spec)
 
 
 def _whole_with_hyper(case: Case, first: Spec) -> Fitted:
     """With hyperparameters the poorer family's are the start."""
     state = searched(case, EigenScale(), first, None)
     if state.code is Code.NON_FINITE_DRAWS:
-        return Fitted("eig", state, first, note=case.note)
+        return Fitted("eig", state, first, events=case.events)
     return whole_from(case, state, first)
 
 
-def polished(case: Case, state: SteinState, first: Spec, note: str, spec: Spec) -> Fitted:
+def polished(
+    case: Case, state: SteinState, first: Spec, events: tuple[Event, ...], spec: Spec
+) -> Fitted:
     """On as many draws as are needed, `spec` or more, to the tolerance asked for; what they cost is
     told by the `first`, few ones."""
     searching, inspection = Searching(case, FullRank(), state), None
@@ -70,14 +75,14 @@ def polished(case: Case, state: SteinState, first: Spec, note: str, spec: Spec) 
         if not searching.found_nothing:
             searching = searching.on(spec, case.stop)
     if searching.found_nothing:
-        return Fitted("full", searching.state, spec, note=note)
+        return Fitted("full", searching.state, spec, events=events)
     if isinstance(spec, Quadrature):
         # Of the end, too: the first look was at a rough one.
         searching, spec, said = enough_nodes(searching, spec)
-        note += said
+        events += said
     if isinstance(first, Draws) and isinstance(spec, Draws):
         inspection = inspected_on_few(searching, first, spec)
-    return Fitted("full", searching.state, spec, inspection=inspection, note=note)
+    return Fitted("full", searching.state, spec, inspection=inspection, events=events)
 
 
 # --- where the steps begin --------------------------------------------------------------------
@@ -85,47 +90,60 @@ def polished(case: Case, state: SteinState, first: Spec, note: str, spec: Spec) 
 
 def rough_fit(
     case: Case, first: Spec, poor: bool, warm: Posterior | None = None
-) -> tuple[SteinState, str]:
+) -> tuple[SteinState, tuple[Event, ...]]:
     """Stein steps on few draws, from Laplace's Gaussian and from an earlier one; where Laplace's is
     poor or there is none, from elsewhere too. Those that fall behind are dropped; the best end is
     taken."""
     found, rule = case.found.found, case.problem.rule(first)
-    starts: list[tuple[str, Gaussian]] = []
+    near: list[Gaussian] = []
     if found:
         centre, root = case.anchor.centre, case.anchor.root
         if poor:
             # Laplace's is far too wide for a Cauchy posterior, or one with scales at a boundary.
             scaled = [(centre, factor * root) for factor in SCALINGS]
             _, (_, root) = highest_bound(case.density, scaled, rule)
-        starts.append(("", (centre, dense(root))))
+        near.append((centre, dense(root)))
     if warm is not None:
-        starts.append(("", (warm.flat_mean, dense(warm.root))))
-    if (poor and case.options.anchor != "mode") or not starts:
-        note = " Started away from the mode, which leads to a lower bound." if found else ""
-        starts += [(note, start) for start in starts_elsewhere(case, rule)]
-    note, best = _best_end(case, starts, rule)
-    return best, note if found else _why_no_mode(case.found.code)
+        near.append((warm.flat_mean, dense(warm.root)))
+    far: list[Gaussian] = []
+    if (poor and case.options.anchor != "mode") or not near:
+        far = starts_elsewhere(case, rule)
+    best, is_far = _best_end(case, near, far, rule)
+    if not found:
+        return best, (NoMode(case.found.code),)
+    return best, (StartedElsewhere(),) if is_far else ()
 
 
-def _best_end(case: Case, starts: list[tuple[str, Gaussian]], rule: Rule) -> tuple[str, SteinState]:
+def _best_end(
+    case: Case, near: list[Gaussian], far: list[Gaussian], rule: Rule
+) -> tuple[SteinState, bool]:
+    """And whether it comes from a start that is `far` from the mode, and is clearly better."""
     most = min(ROUGH_STEPS, case.options.max_steps)
-    tried = [(note, stein(case.density, *start, rule, _rough(1))) for note, start in starts]
-    for n_steps in (min(FEW_STEPS, most), most) if len(starts) > 1 else (most,):
-        tried = [(note, _further(case, state, rule, n_steps)) for note, state in _leading(tried)]
-    best_note, best_state = max(tried, key=lambda one: finite_elbo(one[1]))
-    if best_note:
-        others = [finite_elbo(state) for note, state in tried if not note]
-        best_note = (
-            best_note if finite_elbo(best_state) > max(others, default=-math.inf) + 1 else ""
-        )
-    return best_note, best_state
+    tried = [_Tried(stein(case.density, *start, rule, _rough(1)), False) for start in near]
+    tried += [_Tried(stein(case.density, *start, rule, _rough(1)), True) for start in far]
+    for n_steps in (min(FEW_STEPS, most), most) if len(tried) > 1 else (most,):
+        tried = [
+            one._replace(state=_further(case, one.state, rule, n_steps)) for one in _leading(tried)
+        ]
+    best = max(tried, key=lambda one: one.elbo)
+    others = max((one.elbo for one in tried if not one.is_far), default=-math.inf)
+    return best.state, best.is_far and best.elbo > others + 1
 
 
-def _leading(tried: list[tuple[str, SteinState]]) -> list[tuple[str, SteinState]]:
+class _Tried(NamedTuple):
+    state: SteinState
+    is_far: bool
+
+    @property
+    def elbo(self) -> float:
+        return finite_elbo(self.state)
+
+
+def _leading(tried: list[_Tried]) -> list[_Tried]:
     """The best few that, with what they still promise, may come to lead."""
-    best = max(finite_elbo(state) for _, state in tried)
-    ranked = sorted(tried, key=lambda one: -finite_elbo(one[1]))
-    going = [one for one in ranked if finite_elbo(one[1]) + one[1].gain_left >= best]
+    best = max(one.elbo for one in tried)
+    ranked = sorted(tried, key=lambda one: -one.elbo)
+    going = [one for one in ranked if one.elbo + one.state.gain_left >= best]
     return (going if math.isfinite(best) else ranked)[:MOST_LEFT]
 
 
@@ -148,14 +166,6 @@ def finite_elbo(state: SteinState) -> float:
     return state.elbo if sound else -math.inf
 
 
-def _why_no_mode(code: Code) -> str:
-    why = {
-        Code.INDEFINITE: "The Hessian at the mode is singular or indefinite",
-        Code.STUCK: "No smooth mode was found",
-    }.get(code, "There is no mode")
-    return f" {why}: started from several places around init instead."
-
-
 # --- warm starts ------------------------------------------------------------------------------
 
 
@@ -170,7 +180,7 @@ def _kept(case: Case, first: Spec, warm: Posterior) -> SteinState | None:
 
 def _as_many(case: Case, first: Spec, warm: Posterior) -> Spec:
     """The draws of an earlier fit: what was enough there is a good guess."""
-    n = warm.stats.get("draws", 0)
+    n = warm.stats.draws or 0
     if case.options.draws is None and isinstance(first, Matched):
         while 2 * first.n <= min(n, most_draws(case)):
             first = Matched(2 * first.n)
@@ -187,10 +197,8 @@ def re_anchored(case: Case, first: Spec) -> Case:
         spec = Matched(max(256, 4 * dim))
     if isinstance(spec, Draws) and 8 * spec.n * dim > options.memory // 4:
         return case
-    state, note = rough_fit(case, spec, poor=True)
+    state, events = rough_fit(case, spec, poor=True)
     if not math.isfinite(finite_elbo(state)):
         return case
-    note += " Anchored at a Gaussian that Stein steps found, not at a mode."
-    return dataclasses.replace(
-        case, other_anchor=Anchor(state.mean, eigen_root(state.root), state.elbo), note=note
-    )
+    anchor = Anchor(state.mean, eigen_root(state.root), state.elbo)
+    return dataclasses.replace(case, other_anchor=anchor, events=(*events, ReAnchored()))

@@ -9,10 +9,11 @@ import numpy as np
 from jaxtyping import Float
 
 from .._approximate._laplace import Laplace, laplace
+from .._arrays._draws import PROBES, generator_of, key_words
+from .._arrays._roots import dense, whiten
 from .._density._counted import Counted
 from .._density._protocol import Density, Matrix, coloured
-from .._diagnostics import Elsewhere, OtherMode
-from .._draws import PROBES, generator_of, key_words
+from ._diagnosis import Elsewhere, OtherMode
 
 LEAST_PROBES, N_PROBES, LUCKY, MOST_CLIMBS, MOST_PROBED = 47, 250, 2, 4, 100
 STRETCHES = np.geomspace(2, 50, 25)
@@ -82,8 +83,7 @@ def known_modes(
     its_mode = Mode(found.mode, found.root, found.log_evidence)
     if not around_mean:
         return [its_mode]
-    dense = np.diag(root) if root.ndim == 1 else root
-    return [Mode(mean, dense, elbo), *([its_mode] if found.found else [])]
+    return [Mode(mean, dense(root), elbo), *([its_mode] if found.found else [])]
 
 
 def without_climbs(
@@ -225,5 +225,4 @@ def _other_modes(
 
 def in_sds(root: Matrix, v: Float[np.ndarray, "*n dim"]) -> Any:
     """The length of one vector, or of each of a stack, in standard deviations."""
-    whitened = v / root if root.ndim == 1 else np.linalg.solve(root, v.T).T
-    return np.sqrt((whitened**2).sum(-1))
+    return np.sqrt((whiten(root, v) ** 2).sum(-1))

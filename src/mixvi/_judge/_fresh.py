@@ -8,12 +8,25 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from .._arrays._draws import FRESH, IID, WIDER, generator_of, key_words
+from .._arrays._roots import log_det
 from .._density._protocol import Density, Matrix, coloured
-from .._diagnostics import AS_IT_IS, Moments, diagnose, wider_by, wider_told
-from .._draws import FRESH, IID, WIDER, generator_of, key_words
-from .._posterior import Judged, normal_logpdf
+from .._law._gaussian import normal_logpdf
+from ._diagnosis import AS_IT_IS, Diagnosis, Moments, diagnose, wider_by, wider_told
 
 Vector = Float[np.ndarray, " dim"]
+
+
+@dataclasses.dataclass(frozen=True)
+class Judged:
+    """The fresh draws that judged the Gaussian (standard normal `z`) and what they said."""
+
+    diagnosis: Diagnosis
+    z: Float[np.ndarray, "n dim"]
+    log_p: Float[np.ndarray, " n"]
+    log_q: Float[np.ndarray, " n"]
+
+
 # Draws are doubled while the bound on fresh draws is lower by more than this (in nats) and by
 # more than its noise.
 GAP = 0.01
@@ -85,8 +98,7 @@ def fresh_draws(key: Any, n: int, dim: int) -> Float[np.ndarray, "n dim"]:
 
 
 def log_q_of(z: Float[np.ndarray, "n dim"], root: Matrix) -> Float[np.ndarray, " n"]:
-    log_det = np.log(np.abs(root)).sum() if root.ndim == 1 else np.linalg.slogdet(root)[1]
-    return normal_logpdf(z, float(log_det))
+    return normal_logpdf(z, log_det(root))
 
 
 def with_wider_draws(

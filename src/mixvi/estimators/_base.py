@@ -13,8 +13,8 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from .._errors import InputError
 from .._fit import fit
 from .._fit._options import one_of
+from .._fit._posterior import Posterior
 from .._fit._screen import screen
-from .._posterior import Posterior
 from ..models import (
     RBF,
     Basis,
@@ -89,7 +89,7 @@ class MVIBase(BaseEstimator):
         )
         self.log_evidence_ = float(self.posterior_.log_evidence)
         self.hyper_ = {name: np.asarray(v) for name, v in self.posterior_.hyper.items()}
-        self.n_iter_ = int(self.posterior_.stats.get("passes", self.posterior_.stats["mode_steps"]))
+        self.n_iter_ = int(self.posterior_.stats.passes or self.posterior_.stats.mode_steps)
 
     def _screened(
         self, candidates: list[Candidate], sizes: list[int], seed: int

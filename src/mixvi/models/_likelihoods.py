@@ -18,7 +18,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
-from .._draws import Quadrature
+from .._arrays._draws import Quadrature
 
 Hyper = dict[str, Any]
 NODES, CDF_NODES = 512, 256

@@ -10,7 +10,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Array, Float, Int
 
-from .._predictor import LinearPredictor
+from .._density._linear_predictor import LinearPredictor
 from ._basis import RBF, Basis, Rows, Shared
 from ._likelihoods import Hyper, Likelihood, log_normal
 

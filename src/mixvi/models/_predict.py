@@ -14,9 +14,10 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float
 
-from .._draws import SAMPLE, Matched, Nodes, Quadrature
-from .._posterior import Posterior
-from .._target import precision_scope
+from .._arrays._draws import SAMPLE, Matched, Nodes, Quadrature
+from .._arrays._roots import across, colour
+from .._density._target import precision_scope
+from .._fit._posterior import Posterior
 from ..metrics import LPD, log_predictive_density
 from ._basis import Rows, Shared
 from ._likelihoods import Likelihood, RealLikelihood
@@ -60,7 +61,7 @@ class Predictive(eqx.Module):
 
     def coloured(self, z: np.ndarray) -> np.ndarray:
         """Draws of the weights, (draws, weights) or (draws, outputs, weights)."""
-        w = self.mean + (z * self.root if self.root.ndim == 1 else z @ self.root.T)
+        w = self.mean + colour(self.root, z)
         outputs = self.model.likelihood.n_outputs
         return w if outputs == 1 else w.reshape(len(w), outputs, -1)
 
@@ -119,7 +120,7 @@ def _design(predictive: Predictive, rows: Rows) -> Float[Array, "n weights"]:
 def _moments(predictive: Predictive, rows: Rows) -> tuple[Array, Array]:
     design = predictive.model.basis.design(rows, predictive.shared, predictive.hyper)
     root = jnp.asarray(predictive.root)
-    spread = design * root if root.ndim == 1 else design @ root
+    spread = across(design, root)
     return design @ predictive.mean, jnp.sqrt((spread**2).sum(1))
 
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from . import _statistics
+from ..paper import _statistics
 from ._reading import TABLES, Rows
 from .printed import METHODS, METRICS, printed
 

@@ -6,7 +6,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from . import _statistics
+from ..paper import _statistics
 from ._reading import TABLES, Rows
 from ._statistics import Signs
 from .printed import METHODS, printed, sets

@@ -18,11 +18,10 @@ from jax import lax
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float, PyTree
 
-from .._draws import FRESH, generator
-from .._judge._fresh import compared
-from .._posterior import Judged
-from .._posteriors import Posteriors
-from .._target import precision_scope
+from .._arrays._draws import FRESH, generator
+from .._density._target import precision_scope
+from .._fit._posteriors import Posteriors
+from .._judge._fresh import Judged, compared
 from ..models import Model, RealLikelihood
 from ._problems import Problems
 

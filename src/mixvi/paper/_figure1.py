@@ -7,8 +7,8 @@ import numpy as np
 
 from .._errors import NotConvergedWarning
 from .._fit import fit
-from .._posterior import Posterior
-from . import toy
+from .._fit._posterior import Posterior
+from ..paper import toy
 from ._results import Key, Record
 from ._task import Clock, Emit, Task, job, reason
 
@@ -57,6 +57,6 @@ def _toy_row(task: Task, method: str, post: Posterior) -> Record:
         "gap": math.nan if post.gap is None else float(post.gap),
         "khat": math.nan if post.khat is None else float(post.khat),
         "converged": bool(post.converged),
-        "n_passes": int(post.stats.get("passes", 0)),
+        "n_passes": int(post.stats.passes or 0),
         "status": post.status,
     }

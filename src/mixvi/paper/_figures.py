@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from . import toy
+from ..paper import toy
 from ._cells import Miss
 from ._reading import TABLES, Rows, number
 from .printed import METHODS
@@ -65,7 +65,7 @@ def two_dimensional(posteriors: dict[str, dict[str, Any]]) -> bytes:
 def regression(curves: dict[str, dict[str, list[float]]], seed: int) -> bytes:
     """Figure 2. `curves`: by method the mean and sd of the location along x, on the first of the
     data sets drawn with the seed."""
-    from . import data
+    from ..paper import data
 
     split = data.cauchy(0, seed=seed)
     picture = _figure(6.4, 3.3 * len(curves) + 0.4)

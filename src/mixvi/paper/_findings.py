@@ -9,7 +9,7 @@ from typing import Any
 
 import numpy as np
 
-from . import _cells, _claims
+from ..paper import _cells, _claims
 from ._cells import ERROR, ERROR_OF_DRAWS, LPD, RULES
 from ._claims import BEST, CONTENDERS, FIELDS, RIVALS, Comparison, Tally
 from ._document import Block, Bullets, Entry, Paragraph, Table

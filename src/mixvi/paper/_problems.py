@@ -11,7 +11,7 @@ from jaxtyping import Float, PyTree
 
 from ..estimators._weights import centre_and_scale, standardiser
 from ..models import RBF, Bernoulli, Cauchy, Model, Softmax, paper_starts, spread_starts
-from . import data
+from ..paper import data
 from ._protocol import Protocol, Settings
 
 # Rows are filled up (with weight zero) to one of few lengths: sets then share compiled code.

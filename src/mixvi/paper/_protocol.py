@@ -9,7 +9,7 @@ from typing import Any, ClassVar
 import numpy as np
 
 from .._approximate._families import LowRank, MeanField
-from .._draws import IID, Draws, Matched
+from .._arrays._draws import IID, Draws, Matched
 from .._errors import InputError
 from .._fit._options import one_of
 

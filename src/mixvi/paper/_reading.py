@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from . import _results
+from ..paper import _results
 from .printed import METHODS, sets
 
 # the paper's five, and what stands beside them: the whole covariance, and what `fit` chooses

@@ -10,7 +10,17 @@ from pathlib import Path
 from typing import Any
 
 from .._errors import InputError
-from . import _cells, _claims, _figures, _findings, _html, _markdown, _record, _statements, _tables
+from ..paper import (
+    _cells,
+    _claims,
+    _figures,
+    _findings,
+    _html,
+    _markdown,
+    _record,
+    _statements,
+    _tables,
+)
 from ._cells import ERROR, ERROR_OF_DRAWS, LPD
 from ._document import Block, Document, Figure, Heading, Paragraph
 from ._reading import TABLES, Rows, read

@@ -14,7 +14,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from .._fit._many import fit_many
-from .._posteriors import Posteriors
+from .._fit._posteriors import Posteriors
 from ._evaluate import Gaussians, Scores, curve, diagnoses, scores
 from ._figure1 import run_toy
 from ._problems import Problems, problems, scaled
@@ -303,7 +303,7 @@ def _row(block: _Block, method: str, k: int, attempt: _Attempt) -> Record:
         "khat": float(seen.khat),
         "laplace_evidence": float(post.log_evidence_laplace),
         "converged": bool(post.converged),
-        "n_passes": int(post.stats.get("passes", post.stats["mode_steps"])),
+        "n_passes": int(post.stats.passes or post.stats.mode_steps),
         "n_basis": int(block.problems.shared["mask"][k].sum()),
         "n_train": int((block.problems.data["weight"][k] > 0).sum()),
         "n_test": int(block.problems.y_test.shape[1]),

@@ -8,7 +8,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from . import _cells, _claims
+from ..paper import _cells, _claims
 from ._cells import ERROR, LPD, Rule
 from ._claims import BEST, FEWEST
 from ._document import Block, Entry, Table

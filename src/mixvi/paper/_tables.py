@@ -4,7 +4,7 @@ import math
 
 import numpy as np
 
-from . import _cells
+from ..paper import _cells
 from ._cells import ERROR, ERROR_BY_TEST, LPD, LPD_BY_TEST, N_SPLITS, Cell, Rule
 from ._document import Block, Entry, Paragraph, Table
 from ._figures import LABELS, set_label

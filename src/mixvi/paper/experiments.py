@@ -23,7 +23,7 @@ import jax
 
 from .. import __version__
 from .._errors import InputError, MixviError
-from . import data
+from ..paper import data
 from ._protocol import METHODS, Settings
 from ._results import Key, Record, Results
 from ._run import run_task

@@ -6,7 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from .._target import precision_scope
+from .._density._target import precision_scope
 
 FLOAT64 = np.dtype(np.float64)
 

@@ -7,6 +7,8 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from .._arrays._roots import colour, sds
+
 # Vehtari et al. (2024): importance sampling works below the first; moments of the Gaussian itself
 # need no correction below the second.
 WEIGHTS_WORK, AS_IT_IS = 0.7, 0.5
@@ -213,8 +215,7 @@ def moments_off(
     """The largest error of a mean (in sds) and of a standard deviation (as a ratio) of the weighted
     points `root z`, against mean 0 and covariance `root root^T`. With weights `own` the points
     stand for that Gaussian itself: what their moments miss then is luck, and is taken off."""
-    steps = z * root if root.ndim == 1 else z @ root.T
-    steps = steps / (xp.abs(root) if root.ndim == 1 else xp.sqrt((root**2).sum(1)))
+    steps = colour(root, z) / sds(root)
     shift, luck = weights @ steps, own @ steps
     square = weights @ (steps - shift) ** 2
     square = xp.maximum(square - (own @ (steps - luck) ** 2 - 1), 1e-4)

@@ -10,8 +10,8 @@ from typing import Any
 import jax.tree_util as jtu
 import numpy as np
 
-from ._errors import InputError
-from ._target import Structure
+from .._density._target import Structure
+from .._errors import InputError
 
 SCHEMA = 1
 

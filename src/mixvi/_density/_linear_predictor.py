@@ -21,7 +21,8 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int
 
-from ._errors import InputError
+from .._arrays._roots import is_diagonal, sds
+from .._errors import InputError
 
 Matrix = Float[Array, "dim dim"] | Float[Array, " dim"]
 
@@ -59,7 +60,7 @@ class LinearPredictor:
     >>> sign = jnp.array([-1.0, 1.0, 1.0, -1.0])
     >>> model = mixvi.LinearPredictor(x, lambda eta: jax.nn.log_sigmoid(sign * eta), 1.0)
     >>> post = mixvi.fit(model, jnp.zeros(2))
-    >>> post.stats["draws_kind"]
+    >>> post.stats.draws_kind
     'quadrature'
     """
 
@@ -169,7 +170,7 @@ class LinearPredictor:
         by_row = (-1, design.shape[1])
         eta = design @ mean.reshape(by_row).T
         k = eta.shape[1]
-        if root.ndim == 1:
+        if is_diagonal(root):
             variance = design**2 @ (root**2).reshape(by_row).T
             return eta, small_cholesky(variance[:, :, None] * jnp.eye(k, dtype=mean.dtype))
 
@@ -239,14 +240,14 @@ class LinearPredictor:
             # sum_ij B_ij^2 lambda_i
             square = mean**2
             if root is not None:
-                square = square + (root**2 if root.ndim == 1 else (root**2).sum(1))
+                square = square + sds(root) ** 2
             form = (precision * square).sum()
             log_det = jnp.broadcast_to(jnp.log(precision), (dim,)).sum()
         else:
             form = mean @ precision @ mean
             if root is not None:
-                dense = jnp.diag(root) if root.ndim == 1 else root
-                form = form + (dense * (precision @ dense)).sum()
+                whole = jnp.diag(root) if is_diagonal(root) else root
+                form = form + (whole * (precision @ whole)).sum()
             log_det = 2 * jnp.log(jnp.diagonal(jnp.linalg.cholesky(precision))).sum()
         value = 0.5 * (log_det - form - dim * math.log(2 * math.pi))
         return value if self.log_hyper_prior is None else value + self.log_hyper_prior(*extra)

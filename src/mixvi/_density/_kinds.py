@@ -15,7 +15,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from ._errors import InputError
+from .._errors import InputError
 from ._target import listed
 
 ON_SIMPLEX = 1e-6

@@ -13,10 +13,10 @@ import jax.tree_util as jtu
 import numpy as np
 from jaxtyping import Float
 
-from .._draws import SETS, Nodes
-from .._target import Target, precision_scope
+from .._arrays._draws import SETS, Nodes
 from ._jax import BACKWARD, JaxDensity
 from ._protocol import Expectation, Matrix, Rule
+from ._target import Target, precision_scope
 
 # Nodes that one call takes: of one predictor, of several.
 CHUNK, CHUNK_OF_SEVERAL = 32, 256

@@ -15,8 +15,8 @@ import jax.tree_util as jtu
 import numpy as np
 from jaxtyping import Array, Float, PyTree, Shaped
 
-from ._errors import InputError, NonFiniteError
-from ._predictor import LinearPredictor
+from .._errors import InputError, NonFiniteError
+from ._linear_predictor import LinearPredictor
 
 # What an argument's numbers are called where they have no name of their own.
 _ROOTS = {"init": "w", "hyper": "theta"}

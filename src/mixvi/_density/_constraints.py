@@ -16,7 +16,7 @@ import jax.tree_util as jtu
 import numpy as np
 from jaxtyping import Float, PyTree, Shaped
 
-from ._errors import InputError
+from .._errors import InputError
 from ._kinds import NAMED, Free, Interval, Kind
 from ._target import Structure, Target, listed
 

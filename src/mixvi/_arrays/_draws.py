@@ -14,7 +14,7 @@ import jax.numpy as jnp
 import numpy as np
 from jaxtyping import Float
 
-from ._errors import InputError
+from .._errors import InputError
 from ._sobol import MOST_DIMS, sobol_normal
 
 # Independent streams from one key: what is adapted to must not be what judges it.

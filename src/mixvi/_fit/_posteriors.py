@@ -7,7 +7,7 @@ import jax
 import numpy as np
 from jaxtyping import Bool, Float, PyTree
 
-from ._errors import InputError
+from .._errors import InputError
 from ._posterior import Posterior
 
 

@@ -6,9 +6,10 @@ import jax.tree_util as jtu
 import numpy as np
 from jaxtyping import Float
 
-from ._constraints import Constraints
-from ._draws import FIXED, Sobol
-from ._kinds import Free, Interval, Kind, Simplex
+from .._arrays._draws import FIXED, Sobol
+from .._arrays._roots import covariance, sds
+from .._density._constraints import Constraints
+from .._density._kinds import Free, Interval, Kind, Simplex
 
 # For a simplex, which has no closed form: always the same draws.
 N_SIMPLEX = 2**14
@@ -39,19 +40,15 @@ def bounded_moments(
 def _of_leaf(kind: Kind, at: np.ndarray, mean: np.ndarray, root: np.ndarray) -> tuple:
     """`at`: where the leaf's unbounded numbers stand."""
     at = np.atleast_1d(at)
-    sd = np.abs(root[at]) if root.ndim == 1 else np.sqrt((root[at] ** 2).sum(-1))
+    sd = sds(root)[at]
     if isinstance(kind, Free):
         return mean[at], sd
     if isinstance(kind, Interval):
         return _of_interval(kind, mean[at], sd)
     of_row = _of_simplex if isinstance(kind, Simplex) else _of_ordered
     rows = at.reshape(-1, at.shape[-1])
-    each = [of_row(mean[row], _covariance(root, row)) for row in rows]
+    each = [of_row(mean[row], covariance(root[row])) for row in rows]
     return np.stack([m for m, _ in each]), np.stack([s for _, s in each])
-
-
-def _covariance(root: np.ndarray, row: np.ndarray) -> Float[np.ndarray, "n n"]:
-    return np.diag(root[row] ** 2) if root.ndim == 1 else root[row] @ root[row].T
 
 
 def _of_interval(kind: Interval, mean: Vector, sd: Vector) -> tuple[Vector, Vector]:

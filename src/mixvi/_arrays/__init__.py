@@ -1,0 +1,1 @@
+"""Arrays that know no model: draws and nodes, Sobol points, roots of covariances."""

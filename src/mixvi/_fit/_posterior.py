@@ -1,0 +1,245 @@
+"""What comes back: a Gaussian with names, and everything known about how good it is."""
+
+import dataclasses
+import functools
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float, PyTree
+
+from .._approximate._laplace import CurvatureReport, curvature_report
+from .._arrays._draws import Quadrature
+from .._arrays._roots import Root
+from .._density._constraints import Constraints
+from .._density._target import Structure
+from .._errors import InputError
+from .._judge._diagnosis import Elsewhere, Estimate, psis
+from .._judge._fresh import Judged
+from .._law._bounded_moments import bounded_moments
+from .._law._gaussian import Gaussian
+from . import _files
+from ._hyper import HyperReport
+from ._stats import Stats
+from ._summary import summary_of
+
+
+class ImportanceWeights(NamedTuple):
+    """Draws from the Gaussian and the weights that make them stand for the posterior."""
+
+    draws: PyTree
+    weights: Float[np.ndarray, " n"]
+    khat: float
+    ess: float
+
+
+@dataclasses.dataclass(frozen=True, eq=False, repr=False)
+class Posterior:
+    """A Gaussian approximation `N(mean, root root^T)` of a posterior.
+
+    Made by `fit`, `laplace` and `load`. `mean`, `std` and samples have the shape of `init`; all
+    numbers are NumPy float64 (float32 with `dtype="float32"`). `law` is the distribution over the
+    flat, unbounded parameters: `sample`, `log_prob`, `mean` and `cov` on points.
+
+    With `constraints=` the Gaussian is that of unbounded parameters: `law`, `flat_mean`,
+    `flat_std`, `root`, `cov` and `names` are its own, and `unconstrained` is the Gaussian alone.
+    `mean`, `std`, `sample`, `log_prob`, `whiten` and `summary` speak of the user's parameters.
+    """
+
+    structure: Structure
+    family: str
+    law: Gaussian
+    mode: Float[np.ndarray, " dim"]
+    log_evidence_laplace: float
+    elbo_fixed: float | None
+    flat_mean_se: Float[np.ndarray, " dim"] | None
+    judged: Judged | None
+    elsewhere: Elsewhere
+    converged: bool
+    hyper_report: HyperReport | None
+    status: str
+    verdict: str
+    stats: Stats
+    # the negative Hessian and gradient at the mode, or the report that was made of them
+    hessian: tuple[Any, Any, int] | CurvatureReport
+    constraints: Constraints | None = None
+
+    # --- the Gaussian -------------------------------------------------------------------------
+
+    @property
+    def dim(self) -> int:
+        return self.structure.size
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """One name for every scalar parameter, in the order of `cov`."""
+        return self.structure.names
+
+    @property
+    def flat_mean(self) -> Float[np.ndarray, " dim"]:
+        return self.law.mean
+
+    @property
+    def root(self) -> Root:
+        return self.law.root
+
+    @property
+    def flat_std(self) -> Float[np.ndarray, " dim"]:
+        return self.law.std
+
+    @property
+    def cov(self) -> Float[np.ndarray, "dim dim"]:
+        return self.law.cov
+
+    @property
+    def start(self) -> PyTree:
+        """Where a fit warm-started from this one begins its search for the mode."""
+        return self._tree(self.flat_start)
+
+    @property
+    def flat_start(self) -> Float[np.ndarray, " dim"]:
+        return self.mode if np.isfinite(self.mode).all() else self.flat_mean
+
+    @functools.cached_property
+    def unconstrained(self) -> "Posterior":
+        """The Gaussian alone, over unbounded parameters; itself where nothing is bounded."""
+        return self if self.constraints is None else dataclasses.replace(self, constraints=None)
+
+    @property
+    def _shown(self) -> Structure:
+        """The structure of the user's parameters."""
+        return self.structure if self.constraints is None else self.constraints.user
+
+    @functools.cached_property
+    def _moments(self) -> tuple[Float[np.ndarray, " user"], Float[np.ndarray, " user"]]:
+        """Means and standard deviations of the user's parameters."""
+        if self.constraints is None:
+            return self.flat_mean, self.flat_std
+        made = bounded_moments(self.constraints, self.flat_mean, self.root)
+        mean, std = (one.astype(self.flat_mean.dtype) for one in made)
+        return mean, std
+
+    def _tree(self, flat: Float[np.ndarray, "*batch dim"]) -> PyTree:
+        bound = self.constraints
+        return self.structure.unravel(flat) if bound is None else bound.constrained(flat)
+
+    @property
+    def mean(self) -> PyTree:
+        return self._shown.unravel(self._moments[0].copy())
+
+    @property
+    def std(self) -> PyTree:
+        return self._shown.unravel(self._moments[1].copy())
+
+    @property
+    def mean_se(self) -> PyTree:
+        """By how much other fixed draws would have moved the mean: its standard error, not the
+        posterior's. (Draws that are matched move it less.) None where no draws were used, or where
+        a family other than "full" was asked for. Of the unbounded parameters, where some are
+        bounded."""
+        return None if self.flat_mean_se is None else self.structure.unravel(self.flat_mean_se)
+
+    def whiten(self, w: PyTree) -> Float[np.ndarray, "*batch dim"]:
+        """Where `w` stands in posterior standard deviations: `root^-1 (w - mean)`."""
+        return self.law.whiten(self._flat(w))
+
+    def _flat(self, w: PyTree) -> np.ndarray:
+        """One point, or a stack of points with one leading axis on every leaf, unbounded; not
+        numbers where a bounded parameter is out of bounds."""
+        try:
+            flat = self._shown.ravel(w, "w")
+        except InputError:
+            flat = self._shown.ravel(w, "w", batch=1)
+        return flat if self.constraints is None else self.constraints.unconstrain(flat)
+
+    def sample(self, key: Any, n: int) -> PyTree:
+        """`n` draws as a pytree shaped like `init` with a leading axis of length `n`."""
+        if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 0:
+            raise InputError(f"sample: n must be a non-negative integer, got {n!r}.")
+        return self._tree(self.law.sample(key, n))
+
+    def log_prob(self, w: PyTree) -> float | Float[np.ndarray, " n"]:
+        """The log density at `w`: one point, or a stack of them as `sample` gives. Minus infinity
+        where a bounded parameter is out of bounds; over a simplex with respect to all entries but
+        the last."""
+        flat = self._flat(w)
+        value = self.law.log_prob(flat)
+        if self.constraints is not None and self.law.is_sound:
+            value = np.where(np.isnan(value), -np.inf, value - self.constraints.log_dets(flat))
+        return float(value) if value.ndim == 0 else value
+
+    # --- how good it is -----------------------------------------------------------------------
+
+    @property
+    def elbo(self) -> Estimate | None:
+        """The bound on fresh draws; None when diagnostics were switched off."""
+        return self.judged.diagnosis.elbo if self.judged else None
+
+    @property
+    def gap(self) -> float | None:
+        """The fixed-draw bound minus the fresh one: what was gained by fitting the draws."""
+        if self.judged is None or self.elbo_fixed is None:
+            return None
+        return self.elbo_fixed - self.judged.diagnosis.elbo.value
+
+    @property
+    def khat(self) -> float | None:
+        return self.judged.diagnosis.khat if self.judged else None
+
+    @property
+    def log_evidence(self) -> float:
+        """Laplace's evidence for "laplace", otherwise the bound: by quadrature, or on fresh draws
+        where it can be."""
+        if self.elbo_fixed is None:
+            return self.log_evidence_laplace
+        exact = self.stats.draws_kind == Quadrature.kind
+        return self.elbo_fixed if exact or self.elbo is None else self.elbo.value
+
+    @property
+    def hyper(self) -> PyTree:
+        """The learnt hyperparameters, shaped like `hyper=`; None where there were none. How the
+        search for them ended is in `hyper_report`."""
+        return None if self.hyper_report is None else self.hyper_report.values
+
+    @functools.cached_property
+    def curvature(self) -> CurvatureReport:
+        if isinstance(self.hessian, CurvatureReport):
+            return self.hessian
+        precision, gradient, n_repaired = self.hessian
+        return curvature_report(np.asarray(precision), np.asarray(gradient), n_repaired)
+
+    def importance_weights(self) -> ImportanceWeights:
+        """The fresh draws with Pareto-smoothed weights (they sum to one): weighted averages over
+        `draws` estimate posterior expectations as long as `khat` is below 0.7."""
+        if self.judged is None:
+            raise InputError(
+                "importance_weights: fit with diagnostics=True, which makes the draws."
+            )
+        if self.judged.diagnosis.n_non_finite:
+            raise InputError(
+                f"importance_weights: the log density is not finite at "
+                f"{self.judged.diagnosis.n_non_finite} of the draws, so they have no weights."
+            )
+        weights, khat = psis(self.judged.log_p - self.judged.log_q)
+        draws = self._tree(self.law.colour(self.judged.z))
+        return ImportanceWeights(draws, weights, khat, float(1 / (weights**2).sum()))
+
+    # --- what a person reads ------------------------------------------------------------------
+
+    def summary(self, most: int = 12) -> str:
+        """The verdict, the numbers behind it, and a table of parameters, on one screen."""
+        return summary_of(self, most)
+
+    def __repr__(self) -> str:
+        return f"Posterior(family={self.family!r}, dim={self.dim}, verdict={self.verdict!r})"
+
+    __str__ = summary
+
+    def save(self, path: str | Path) -> Path:
+        """Arrays and names in one `.npz` file; `mixvi.load` needs nothing else."""
+        return _files.written(self, path)
+
+
+def load(path: str | Path) -> Posterior:
+    """A posterior that `save` wrote; the model is not needed."""
+    return Posterior(**_files.read(path))

@@ -1,0 +1,1 @@
+"""The Gaussian itself: moments, samples, log densities; in bounded space; in files."""
