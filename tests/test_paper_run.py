@@ -113,12 +113,12 @@ def test_filled_up_rows_and_columns_change_no_evidence(block):
 
 
 def test_protocol_best_is_the_estimators_default(block):
-    """The batch and `MVIClassifier()` find the same bound and the same predictions."""
+    """The batch and `MVIClassifier` find the same bound and the same predictions."""
     block, _ = block
     posts = _run._fitted(block, "eig")
     for k in range(2):
         (x, y), (x_test, y_test) = table(60, seed=k), table(40, seed=k + 10)
-        model = MVIClassifier(n_basis=8, diagnostics=False).fit(x, y)
+        model = MVIClassifier("eig", n_basis=8, diagnostics=False).fit(x, y)
         assert posts[k].elbo_fixed == pytest.approx(model.posterior_.elbo_fixed, abs=1e-4)
         single = model.log_predictive_density(x_test, y_test, pointwise=True).sum()
         judged = _run._judged(block, posts)

@@ -22,6 +22,9 @@ from .._judge._fresh import Judged
 from ._events import Event
 from ._options import Options
 
+# Along the ridges of hyperparameters a search foresees less than there is to gain.
+GAIN_LEARNING = 1e-6
+
 Vector = Float[np.ndarray, " dim"]
 Spec = Draws | Quadrature
 # Ends of a search that leave no Gaussian.
@@ -100,7 +103,8 @@ class Case:
 
     @property
     def stop(self) -> Stop:
-        return Stop(tol=self.options.tol, max_steps=self.options.max_steps)
+        stop = Stop(tol=self.options.tol, max_steps=self.options.max_steps)
+        return dataclasses.replace(stop, gain=GAIN_LEARNING) if self.learns else stop
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,7 +7,6 @@ import dataclasses
 from collections.abc import Callable, Hashable, Sequence
 from typing import Any
 
-import jax
 import jax.tree_util as jtu
 import numpy as np
 from jaxtyping import Float, PyTree
@@ -114,9 +113,7 @@ def screen(
     said = ""
     scores, hypers = np.full(len(starts), -np.inf), list(starts)
     modes: list[PyTree] = [init] * len(starts)
-    # One after the other on a CPU: the final fit then finds its code compiled.
-    strategy = "loop" if jax.default_backend() == "cpu" else "vmap"
-    options = {"diagnostics": False, "max_steps": max(steps, 1), "strategy": strategy} | options
+    options = {"diagnostics": False, "max_steps": max(steps, 1)} | options
     for members in groups.values():
         hyper, its_data = (
             jtu.tree_map(lambda *leaves: np.stack(leaves), *(some[i] for i in members))
