@@ -101,7 +101,7 @@ def row(problem: Problem, method: str) -> dict:
         "moments": [judged.moments.khat, judged.moments.mean_off, judged.moments.sd_ratio],
         "wider": judged.wider
         and [judged.wider.khat, judged.wider.mean_off, judged.wider.sd_ratio],
-        "beyond": post.elsewhere.beyond,
+        "beyond": post.elsewhere.tail_share,
         "other_modes": sum(mode.share for mode in post.elsewhere.modes),
         "own_se": judged.elbo.se,
     } if judged else None  # fmt: skip

@@ -10,8 +10,8 @@ import itertools
 import pathlib
 
 from hard import ROWS, rows
-from mixvi._judge._diagnosis import (
-    LEARNT,
+from mixvi._judge._verdict import (
+    DEFAULT_THRESHOLDS,
     Diagnosis,
     Elsewhere,
     Estimate,
@@ -105,7 +105,7 @@ def main() -> None:
     wrong = [word for row, word in left_out if is_bad(row)]
     right = [word for row, word in left_out if not is_bad(row)]
     print(f"{len(some)} fits of {len(names)} posteriors; on all of them the choice is")
-    print(f"{chosen(some)}, in use {LEARNT}.\n")
+    print(f"{chosen(some)}, in use {DEFAULT_THRESHOLDS}.\n")
     print("\n".join(table("thresholds from the other posteriors", left_out)), "\n")
     print(
         f'Bad fits flagged: {share([w != "T" for w in wrong]):.0%} (as "do not trust" '
@@ -113,13 +113,18 @@ def main() -> None:
         f"{share([w == 'D' for w in right]):.0%}, weights asked for "
         f"{share([w == 'U' for w in right]):.0%}.\n"
     )
-    print("\n".join(table("thresholds in use", [(row, said(row, LEARNT)) for row in some])), "\n")
+    print(
+        "\n".join(
+            table("thresholds in use", [(row, said(row, DEFAULT_THRESHOLDS)) for row in some])
+        ),
+        "\n",
+    )
     print("Chosen when one is left out (times; leave: mean, sd; far: nats, per dimension):\n")
     for limits, times in used.most_common():
         print(f"- {times}: {limits.leave}; {limits.far}, {limits.far_per_dimension}")
     print("\nMissed, or alarmed in vain, with the thresholds in use:\n")
     for row in some:
-        word = said(row, LEARNT)
+        word = said(row, DEFAULT_THRESHOLDS)
         if (word == "D") != is_bad(row):
             print(
                 f"- {row['name']}, {row['method']}: mean off {row['mean_off']:.2f} sd, sd off "

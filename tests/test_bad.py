@@ -45,7 +45,7 @@ EXPECTED = {
 @pytest.mark.parametrize("name", known_bad.CASES)
 @pytest.mark.parametrize("family", ["laplace", "eig", "auto"])
 def test_known_bad_targets(name, family):
-    said = known_bad.seen(name, family)
+    said = known_bad.evaluated_at(name, family)
     expected = EXPECTED[name]
     if name == "centred eight schools" and family != "laplace":
         expected = "Do not trust"  # a fit needs no mode

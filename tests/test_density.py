@@ -8,7 +8,7 @@ import pytest
 import mixvi
 from mixvi._density._counted import Counted
 from mixvi._density._jax import JaxDensity
-from mixvi._density._memory import each, factorises
+from mixvi._density._memory import factorises
 from mixvi._density._protocol import Density, Points
 from mixvi._density._quadrature import PredictorDensity
 from targets import DOUBLE, counts, density_of, logistic, logistic_data, points
@@ -253,8 +253,6 @@ def test_factorisations_are_seen_wherever_they_stand():
 def test_each_row_is_as_by_vmap():
     with jax.enable_x64(True):
         rows = jnp.asarray(RNG.standard_normal((7, 4)))
-        np.testing.assert_allclose(each(process, rows), jax.vmap(process)(rows), rtol=1e-12)
-        np.testing.assert_allclose(each(jnp.sum, rows, 2), rows.sum(1), rtol=1e-12)
         both = jax.vmap(jax.value_and_grad(process))(rows)
         hessian = jax.hessian(process)(rows[0])
     density = density_of(process, 4)

@@ -9,17 +9,10 @@ from scipy.special import digamma, polygamma
 
 import mixvi
 from mixvi._approximate._laplace import laplace
-from mixvi._judge._diagnosis import (
-    Diagnosis,
-    Elsewhere,
-    Estimate,
-    Moments,
-    OtherMode,
-    diagnose,
-    psis,
-    verdict,
-)
 from mixvi._judge._fresh import first_look
+from mixvi._judge._psis import psis
+from mixvi._judge._scalars import diagnose
+from mixvi._judge._verdict import Diagnosis, Elsewhere, Estimate, Moments, OtherMode, verdict
 from targets import density_of
 
 

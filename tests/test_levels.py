@@ -132,7 +132,9 @@ def test_a_way_that_leads_where_there_is_no_density():
     density = density_of(cut, DIM)
     start = stein(density, MEAN, 0.8 * ROOT, few, Stop(max_steps=1))
     end = stein_on_many(density, start, few, many, Stop())
-    assert math.isfinite(Shape.of(density.expect(*end.seen, many), end.seen[1]).elbo)
+    assert math.isfinite(
+        Shape.of(density.expect(*end.evaluated_at, many), end.evaluated_at[1]).elbo
+    )
 
 
 @pytest.mark.parametrize("max_steps", [1, 2, 5])

@@ -9,7 +9,7 @@ import mixvi
 from mixvi._fit._batch import Batch, solved_together
 from mixvi._fit._many import _prepare_batch
 from mixvi._fit._options import checked
-from mixvi._judge._diagnosis import fresh_told, wider_told
+from mixvi._judge._scalars import fresh_scalars, wider_scalars
 from targets import (
     DOUBLE,
     Counted,
@@ -262,16 +262,16 @@ def test_what_fresh_draws_tell_is_the_same_for_one_and_for_many():
     log_q = rng.standard_normal((5, 400))
     log_p = log_q + np.array([0.0, 0.1, 1.0, 3.0, 1e-9])[:, None] * rng.standard_t(3, (5, 400))
     with jax.enable_x64(True):
-        many = jax.jit(jax.vmap(lambda *one: fresh_told(*one[:2], z, one[2], jnp)))
-        wider = jax.jit(jax.vmap(lambda *one: wider_told(z, *one, jnp)))
+        many = jax.jit(jax.vmap(lambda *one: fresh_scalars(*one[:2], z, one[2], jnp)))
+        wider = jax.jit(jax.vmap(lambda *one: wider_scalars(z, *one, jnp)))
         told, far = many(log_p, log_q, root), wider(log_p, root)
     for i in range(5):
         np.testing.assert_allclose(
             [one[i] for one in told],
-            fresh_told(log_p[i], log_q[i], z, root[i]),
+            fresh_scalars(log_p[i], log_q[i], z, root[i]),
             rtol=1e-8,
             atol=1e-10,
         )
         np.testing.assert_allclose(
-            [one[i] for one in far], wider_told(z, log_p[i], root[i]), rtol=1e-8
+            [one[i] for one in far], wider_scalars(z, log_p[i], root[i]), rtol=1e-8
         )

@@ -199,7 +199,7 @@ def test_rows_with_turns_of_their_own_may_come_in_any_order():
     rule = mixvi.Quadrature(16).make(np.dtype(np.float64), 3)
 
     def expected(take, turns):
-        model = mixvi.LinearPredictor(X[take], of_class(Y3[take]), precision, turns=turns)
+        model = mixvi.LinearPredictor(X[take], of_class(Y3[take]), precision, node_groups=turns)
         with jax.enable_x64(True):
             parts = map(jnp.asarray, (mean, root, rule.z[None], rule.weights[None]))
             return float(model.expected(*parts))
@@ -209,8 +209,8 @@ def test_rows_with_turns_of_their_own_may_come_in_any_order():
     assert abs(expected(order, None) - expected(np.arange(30), None)) > 1e-4
 
 
-@pytest.mark.parametrize("turns", [np.arange(29), np.arange(30.0)])
+@pytest.mark.parametrize("node_groups", [np.arange(29), np.arange(30.0)])
 def test_turns_are_checked(turns):
-    model = mixvi.LinearPredictor(X, of_class(Y3), 1.0, turns=turns)
+    model = mixvi.LinearPredictor(X, of_class(Y3), 1.0, node_groups=turns)
     with pytest.raises(mixvi.InputError, match=r"turns has shape .* of shape \(30,\)"):
         mixvi.fit(model, np.zeros((3, 3)), family="mu")

@@ -111,7 +111,7 @@ def test_the_bound_never_falls_and_ends_where_both_gradients_vanish():
     assert ends[-1].code is Code.OK
     assert ends[-1].gradient < 1e-6
     for one in ends:
-        assert one.elbo == pytest.approx(bound_at(density, *one.seen, rule), rel=1e-12)
+        assert one.elbo == pytest.approx(bound_at(density, *one.evaluated_at, rule), rel=1e-12)
 
 
 def test_steps_end_where_little_is_left_to_gain():
@@ -126,7 +126,7 @@ def test_steps_end_where_little_is_left_to_gain():
     ends = bound_at(density, soon.mean, soon.root, rule)
     assert max(soon.elbo, late.elbo - 1e-4) <= ends <= late.elbo + 1e-12
     stays = stein(*begin, Stop(last_step=False))
-    np.testing.assert_array_equal(stays.mean, stays.seen[0])
+    np.testing.assert_array_equal(stays.mean, stays.evaluated_at[0])
     assert bound_at(density, stays.mean, stays.root, rule) == pytest.approx(stays.elbo, rel=1e-12)
 
 

@@ -53,11 +53,11 @@ class Corrected(Density):
         return self.inner.gradients(points)
 
     def expect(self, mean: Vector, root: Square, rule: Rule) -> Expectation:
-        told = self.inner.expect(mean, root, rule)
+        expected = self.inner.expect(mean, root, rule)
         return Expectation(
-            told.value + self.constant + self._linear(mean, root),
-            told.gradient + self.slope,
-            told.cross + self.bent @ root,
+            expected.value + self.constant + self._linear(mean, root),
+            expected.gradient + self.slope,
+            expected.cross + self.bent @ root,
         )
 
 
@@ -84,7 +84,9 @@ def stein_on_many(
         short = dataclasses.replace(stop, max_steps=min(left, MOST_STEPS))
         new = stein(corrected, mean, root, few, short, past)
         left -= new.n_passes
-        missed = lost_on_the_way(few, root, h, new.seen[1], _slopes(density, *new.seen, few))
+        missed = lost_on_the_way(
+            few, root, h, new.evaluated_at[1], _slopes(density, *new.evaluated_at, few)
+        )
         if new.code is Code.OK and missed <= stop.gain:
             gain_left = max(new.gain_left, missed)
             return dataclasses.replace(new, density=density, gain_left=gain_left, n_passes=n_passes)

@@ -85,8 +85,8 @@ class Past:
 class SteinState:
     """A Gaussian on its way: `N(mean, root root^T)`, what one pass shows of it, what was learnt.
 
-    `seen`: mean and root that the pass was made at; one step, which it has paid for, may lie
-    between. `gain_left`: nats still to be had from there, as the pass and past steps foresee.
+    `evaluated_at`: mean and root that the pass was made at; one step, which it has paid for, may
+    lie between. `gain_left`: nats still to be had from there, as the pass and past steps foresee.
     `density`: with the hyperparameters that are there.
     """
 
@@ -94,7 +94,7 @@ class SteinState:
     learnt: Learnt
     mean: Vector
     root: Square
-    seen: tuple[Vector, Square]
+    evaluated_at: tuple[Vector, Square]
     shape: Shape
     past: Past
     gain_left: float
@@ -127,19 +127,25 @@ def stein(
     past = past or Past(PAIRS_LEARNING if tilt.size else PAIRS_KEPT)
     widest = RAN_OFF * np.abs(root).max()
 
-    def look(mean: Vector, root: Square, tau: Tau) -> Shape:
+    def shape_at(mean: Vector, root: Square, tau: Tau) -> Shape:
         return Shape.of(tilt.bind(density, tau).expect(mean, root, rule), root, tilt)
 
-    shape, reach, gain, n_passes, refused = look(mean, root, tau), FIRST_REACH, math.inf, 1, False
+    shape, reach, gain, n_passes, refused = (
+        shape_at(mean, root, tau),
+        FIRST_REACH,
+        math.inf,
+        1,
+        False,
+    )
 
     def ended(code: Code, move: Move | None = None) -> SteinState:
         there = (mean, root)
         # Where hyperparameters move, a step that is not looked at would part them from the density.
         if move is not None and not tilt.size:
             there = _moved(mean, root, *_cut(move, reach, tilt, in_proportion=False)[:2], tilt)
-        seen = mean, root
+        evaluated_at = mean, root
         here, bound = Learnt(tilt, tau, shape.in_tau), tilt.bind(density, tau)
-        return SteinState(bound, here, *there, seen, shape, past, gain, n_passes, code)
+        return SteinState(bound, here, *there, evaluated_at, shape, past, gain, n_passes, code)
 
     if not shape.finite:
         return ended(Code.NON_FINITE_DRAWS)
@@ -157,7 +163,7 @@ def stein(
         cut, factor, length = _cut(move, reach, tilt, in_proportion=on_ridge and bool(past.pairs))
         rise = 0.5 * cut.dot(gradient)  # along a parabola whose top is the move's end
         new_mean, new_root = _moved(mean, root, cut, factor, tilt)
-        new, n_passes = look(new_mean, new_root, tau + cut.tau), n_passes + 1
+        new, n_passes = shape_at(new_mean, new_root, tau + cut.tau), n_passes + 1
         ratio = _ratio(shape, new, rise, density.resolution)
         if ratio > ACCEPT:
             past.learn(cut, gradient.plus(-1.0, _gradient(new)))

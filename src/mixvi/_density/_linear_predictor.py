@@ -46,9 +46,10 @@ class LinearPredictor:
       function that makes one.
     - `log_hyper_prior`: a function that gives a number to be added, the log prior density of the
       hyperparameters; nothing when left out.
-    - `turns`: of K predictors: whole numbers (n,), or a function that makes them. Observations with
-      the same one (modulo 32) share their quadrature nodes; 0, 1, 2, ... when left out. Give the
-      same one to the same row, and the order of rows matters no more than rounding does.
+    - `node_groups`: of K predictors: whole numbers (n,), or a function that makes them.
+      Observations with the same one (modulo 32) share their quadrature nodes; 0, 1, 2, ... when
+      left out. Give the same one to the same row, and the order of rows matters no more than
+      rounding does.
 
     Functions get what the log density gets after `w`: the hyperparameters when there are any, then
     the data when there are any (`log_likelihood` gets them after `eta`).
@@ -68,7 +69,7 @@ class LinearPredictor:
     log_likelihood: Callable
     prior_precision: Any
     log_hyper_prior: Callable | None = None
-    turns: Any = None
+    node_groups: Any = None
 
     def __post_init__(self):
         given = self.prior_precision
@@ -126,10 +127,10 @@ class LinearPredictor:
         N(0, I_K): the observations take turns at its sets."""
         eta, spread = self.predictors(mean, root, *extra)
         several = z.shape[1] > 1
-        turn = self._turns(eta.shape[0], extra) % z.shape[1] if several else None
+        group = self._node_groups(eta.shape[0], extra) % z.shape[1] if several else None
 
         def values(node: Float[Array, "sets k"]) -> Float[Array, " n"]:
-            own = node[turn] if several else node
+            own = node[group] if several else node
             return self.likelihoods(eta + (spread @ own[:, :, None])[:, :, 0], *extra)
 
         return weights @ jax.vmap(values)(z)
@@ -198,15 +199,15 @@ class LinearPredictor:
             )
         return design.astype(dtype)
 
-    def _turns(self, n: int, extra: tuple) -> Int[Array, " n"]:
-        given = self.turns(*extra) if callable(self.turns) else self.turns
-        turns = jnp.arange(n) if given is None else jnp.asarray(given)
-        if turns.shape != (n,) or not jnp.issubdtype(turns.dtype, jnp.integer):
+    def _node_groups(self, n: int, extra: tuple) -> Int[Array, " n"]:
+        given = self.node_groups(*extra) if callable(self.node_groups) else self.node_groups
+        node_groups = jnp.arange(n) if given is None else jnp.asarray(given)
+        if node_groups.shape != (n,) or not jnp.issubdtype(node_groups.dtype, jnp.integer):
             raise InputError(
-                f"LinearPredictor: turns has shape {turns.shape} and dtype {turns.dtype}; it must "
-                f"be whole numbers of shape ({n},)."
+                f"LinearPredictor: node_groups has shape {node_groups.shape} and dtype "
+                f"{node_groups.dtype}; it must be whole numbers of shape ({n},)."
             )
-        return turns
+        return node_groups
 
     def _likelihoods(self, eta: Array, extra: tuple) -> Float[Array, " n"]:
         values = jnp.asarray(self.log_likelihood(eta, *extra))

@@ -1,12 +1,10 @@
 """How a traced function may be run for many rows at once: in what memory, and how."""
 
 import os
-from collections.abc import Callable
 from typing import Any
 
 import jax
 import numpy as np
-from jax import lax
 
 # Kernels of which jaxlib runs a batch on the CPU's thread pool and waits for it from inside that
 # pool: as many of them at a time as there are threads wait for ever (seen with two triangular
@@ -19,29 +17,11 @@ WAIT_IN_THE_POOL = frozenset(
 )
 
 
-def each(function: Callable, rows: Any, at_once: int | None = None) -> Any:
-    """`function` of every row, `at_once` of them (or all) at a time; one after the other on a CPU
-    where a batch of its matrix factorisations could hang, which is nearly as fast there."""
-    if jax.default_backend() == "cpu" and factorises(jax.make_jaxpr(function)(rows[0]).jaxpr):
-        return lax.map(function, rows)
-    if at_once is None or at_once >= len(rows):
-        return jax.vmap(function)(rows)
-    return lax.map(function, rows, batch_size=max(1, int(at_once)))
-
-
 def factorises(jaxpr: Any) -> bool:
     return any(
         equation.primitive.name in WAIT_IN_THE_POOL or any(map(factorises, _inner(equation)))
         for equation in jaxpr.eqns
     )
-
-
-def bytes_of(function: Callable, *arguments: Any) -> int:
-    """An upper bound on the intermediate values of one call, from its jaxpr: nothing is run.
-
-    XLA fuses and reuses buffers, so the truth is lower; a bound is what a budget wants.
-    """
-    return max(1, jaxpr_bytes(jax.make_jaxpr(function)(*arguments).jaxpr))
 
 
 def jaxpr_bytes(jaxpr: Any) -> int:

@@ -35,10 +35,10 @@ def searched(
 def refined(case: Case, family: Family, first: Spec, state: FamilyState) -> Fitted:
     """Goes on with more draws or nodes (each time from where the last fit ended) while there are
     too few. A number that the user chose is left as it is."""
-    searching, spec, events, seen = Searching(case, family, state), first, case.events, None
+    searching, spec, events, fresh = Searching(case, family, state), first, case.events, None
     if isinstance(spec, Quadrature):
         searching, spec, more = enough_nodes(searching, spec)
         events += more
     if isinstance(spec, Draws) and case.options.draws is None:
-        searching, spec, seen = enough_draws(searching, spec)
-    return Fitted(family.name, searching.state, spec, judged=seen, events=events)
+        searching, spec, fresh = enough_draws(searching, spec)
+    return Fitted(family.name, searching.state, spec, judged=fresh, events=events)

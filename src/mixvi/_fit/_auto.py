@@ -35,13 +35,13 @@ def climbing(case: Case, first: Spec, warm: Posterior | None) -> Fitted:
     """Laplace, or the poorest family that leaves nothing to gain."""
     anchor, richest, options = case.anchor, case.options.richest, case.options
     at_mode = case.found.mode, case.found.root
-    seen = first_look(case.density, *at_mode, options.key, options.n_fresh)
-    if distance(seen) < 0.5 * GAIN and case.found.n_repaired == 0 and case.is_settled:
-        seen = judged(case.density, *at_mode, options.key, options.n_fresh, seen)
-        if (away := distance(seen)) < 0.5 * GAIN:
+    fresh = first_look(case.density, *at_mode, options.key, options.n_fresh)
+    if distance(fresh) < 0.5 * GAIN and case.found.n_repaired == 0 and case.is_settled:
+        fresh = judged(case.density, *at_mode, options.key, options.n_fresh, fresh)
+        if (away := distance(fresh)) < 0.5 * GAIN:
             # No Gaussian can gain more than what parts this one from the posterior where it has
             # mass.
-            return Fitted("laplace", judged=seen, choice=LaplaceLeaves(away))
+            return Fitted("laplace", judged=fresh, choice=LaplaceLeaves(away))
     inspection = inspect(case.density, anchor.centre, anchor.root, case.problem.rule(first))
     poor = is_poor(case, inspection.elbo)
     rung: Family | None = FullRank() if poor else cheapest(inspection, GAIN)

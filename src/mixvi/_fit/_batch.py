@@ -35,8 +35,6 @@ from .._density._counted import Counted
 from .._density._protocol import Density, coloured
 from .._density._target import Target, precision_scope
 from .._errors import Code
-from .._judge._diagnosis import AS_IT_IS, Elsewhere, Moments, Told, fresh_told, wider_told
-from .._judge._diagnosis import LEARNT as THRESHOLDS
 from .._judge._elsewhere import (
     MOST_CLIMBS,
     MOST_PROBED,
@@ -48,6 +46,8 @@ from .._judge._elsewhere import (
     without_climbs,
 )
 from .._judge._fresh import FEWEST, FIRST_LOOK, GAP, KNOWN, Judged, fresh_draws, wider_draws
+from .._judge._scalars import FreshScalars, fresh_scalars, wider_scalars
+from .._judge._verdict import AS_IT_IS, DEFAULT_THRESHOLDS, Elsewhere, Moments
 from .._law._gaussian import normal_logpdf
 from ._auto import GAIN, far_short
 from ._case import Case, Fitted, Problem
@@ -111,14 +111,14 @@ def suits(batch: Batch) -> bool:
 
 
 @side_by_side
-def _fresh_told(values, root, z, log_q):
+def _fresh_of(values, root, z, log_q):
     log_det = jnp.linalg.slogdet(root)[1]
-    return fresh_told(values, log_q - log_det, z, root, jnp)
+    return fresh_scalars(values, log_q - log_det, z, root, jnp)
 
 
 @side_by_side
-def _wider_told(values, root, z):
-    return wider_told(z, values, root, jnp)
+def _wider_of(values, root, z):
+    return wider_scalars(z, values, root, jnp)
 
 
 class Asked(Density):
@@ -147,7 +147,7 @@ class Together:
         # What fresh draws said: how many, log densities, numbers. Wider ones: fields of Moments.
         self.n_fresh: Int[np.ndarray, " problems"] = np.zeros(n, int)
         self.log_p: dict[int, np.ndarray] = {}
-        self.told = Told(*np.full((len(Told._fields), n), np.nan))
+        self.scalars = FreshScalars(*np.full((len(FreshScalars._fields), n), np.nan))
         self.wider: Float[np.ndarray, "problems 3"] = np.full((n, 3), np.nan)
 
     def run(self) -> None:
@@ -177,8 +177,8 @@ class Together:
         for _ in range(MOST_NEWTON):
             if not np.asarray(state.going).any():
                 break
-            seen = density.curvature(everyone, state.trial)
-            state = steps.newton_stepped(state, *seen, tol=tol, rounding=rounding)
+            answers = density.curvature(everyone, state.trial)
+            state = steps.newton_stepped(state, *answers, tol=tol, rounding=rounding)
         roots = steps.laplace_roots(state.precision, rounding=rounding)
         self.newton, self.roots = jax.device_get((state, roots))
         arrived = ~(self.newton.going | self.newton.lost)
@@ -210,12 +210,18 @@ class Together:
         if len(rest) == 0:
             return
         at = (self.newton.point[rest], self.roots.axes[rest])
-        seen = jax.device_get(self._begun(rest, np.full(len(rest), WHOLE), *at, self.batch.fixed))
-        gain = seen.gain_mean + seen.gain_root
-        poor = seen.lost | far_short(self.log_evidence[rest] - seen.elbo, self.dim)
+        inspection = jax.device_get(
+            self._begun(rest, np.full(len(rest), WHOLE), *at, self.batch.fixed)
+        )
+        gain = inspection.gain_mean + inspection.gain_root
+        poor = inspection.lost | far_short(self.log_evidence[rest] - inspection.elbo, self.dim)
         self.on_road[rest[poor]] = False
         self.kind[rest] = np.select(
-            [gain < GAIN, seen.gain_root < GAIN, seen.gain_root - seen.gain_widths < GAIN],
+            [
+                gain < GAIN,
+                inspection.gain_root < GAIN,
+                inspection.gain_root - inspection.gain_widths < GAIN,
+            ],
             [LAPLACE, MEAN, WIDTHS],
             WHOLE,
         )
@@ -253,8 +259,8 @@ class Together:
 
     def _begun(self, going: Index, kind: Any, mean: Any, root: Any, spec: Any) -> Any:
         z, paired = self._draws(spec), isinstance(spec, Matched)
-        seen = self.density.gradients(going, mean, root, z)
-        return steps.stein_begun(kind, mean, root, *seen, z=z, paired=paired)
+        answers = self.density.gradients(going, mean, root, z)
+        return steps.stein_begun(kind, mean, root, *answers, z=z, paired=paired)
 
     def _stepped(self, going: Index, state: Any, spec: Draws) -> Any:
         options, rounding, z = self.options, self.density.resolution, self._draws(spec)
@@ -265,9 +271,9 @@ class Together:
             if not np.asarray(state.going).any():
                 break
             at = steps.stein_proposed(state)
-            seen = self.density.gradients(going, *at, z)
+            answers = self.density.gradients(going, *at, z)
             how = {"paired": isinstance(spec, Matched), "gain": gain, "rounding": rounding}
-            state = steps.stein_stepped(state, *at, *seen, z=z, **how)
+            state = steps.stein_stepped(state, *at, *answers, z=z, **how)
         return state
 
     def _richer(self, going: Index, state: Any, spec: Draws) -> Any:
@@ -332,38 +338,42 @@ class Together:
             return
         root, z = self.root[asked], self._fresh_draws(n)[0]
         values = self.density.values(asked, self.mean[asked], root, z)
-        told = _fresh_told(values, root, z=z, log_q=normal_logpdf(z, 0.0))
-        log_p, told = jax.device_get((values, told))
+        scalars = _fresh_of(values, root, z=z, log_q=normal_logpdf(z, 0.0))
+        log_p, scalars = jax.device_get((values, scalars))
         self.n_fresh[asked] = n
-        for one, its in zip(self.told, told, strict=True):
+        for one, its in zip(self.scalars, scalars, strict=True):
             one[asked] = its
         for i, its in zip(asked, log_p, strict=True):
             self.log_p[i] = np.asarray(its, float)
 
     def _ask_wider(self, wanted: Bool[np.ndarray, " problems"]) -> None:
-        wanted = wanted & (self.told.n_non_finite == 0) & (self.told.kl < 2 * THRESHOLDS.far)
+        wanted = (
+            wanted
+            & (self.scalars.n_non_finite == 0)
+            & (self.scalars.kl < 2 * DEFAULT_THRESHOLDS.far)
+        )
         for n in np.unique(self.n_fresh[wanted]):
             asked = self.those(wanted & (self.n_fresh == n))
             root, z = self.root[asked], wider_draws(self.options.key, int(n), self.dim)
             values = self.density.values(asked, self.mean[asked], root, z)
-            self.wider[asked] = np.stack(jax.device_get(_wider_told(values, root, z=z)), 1)
+            self.wider[asked] = np.stack(jax.device_get(_wider_of(values, root, z=z)), 1)
 
     def _is_known(self) -> Bool[np.ndarray, " problems"]:
         """As `_fresh._known`."""
         limit = min(1 - 1 / math.log10(FEWEST), AS_IT_IS)
-        return (self.told.se < KNOWN) & (self.told.khat < limit) & (self.n_fresh > 0)
+        return (self.scalars.se < KNOWN) & (self.scalars.khat < limit) & (self.n_fresh > 0)
 
     def _wider_agree(self) -> Bool[np.ndarray, " problems"]:
         khat, mean_off, sd_ratio = self.wider.T
-        weigh = THRESHOLDS.weigh
+        weigh = DEFAULT_THRESHOLDS.weigh
         return (khat < AS_IT_IS) & (mean_off < weigh[0]) & (sd_ratio < weigh[1])
 
     def _wants_more_draws(self) -> Bool[np.ndarray, " problems"]:
         """As `_fresh.wants_more_draws`: of families, whose draws do not stand for fresh ones."""
         family = (self.kind == MEAN) | (self.kind == WIDTHS)
         n_fixed = np.array([1 if spec is None else spec.n for spec in self.spec])
-        noise = self.told.se * np.sqrt(1 + self.n_fresh / n_fixed)
-        return family & (np.abs(self.elbo - self.told.elbo) > np.maximum(GAP, 2 * noise))
+        noise = self.scalars.se * np.sqrt(1 + self.n_fresh / n_fixed)
+        return family & (np.abs(self.elbo - self.scalars.elbo) > np.maximum(GAP, 2 * noise))
 
     def _probe(self, going: Index) -> None:
         if self.dim > MOST_PROBED or len(going) == 0:
@@ -379,7 +389,7 @@ class Together:
         self.on_road[going[climbs]] = False
         mine = whole[:, 0] & ~climbs
         for i, its_values in zip(going[mine], values[mine], strict=True):
-            elbo, gaussian = float(self.told.elbo[i]), (self.mean[i], self.root[i])
+            elbo, gaussian = float(self.scalars.elbo[i]), (self.mean[i], self.root[i])
             modes = known_modes(self._laplace(i), *gaussian, elbo, around_mean=True)
             self.elsewhere[i] = without_climbs(probed, its_values[1:], modes, elbo, *gaussian)
 
@@ -429,7 +439,7 @@ class Together:
     # --- what each of them comes to -----------------------------------------------------------
 
     def outcome(self, i: int) -> Outcome:
-        """As `solved` would have told it."""
+        """As `solved` would have scalars it."""
         density = Counted(Asked(self.dim, self.density.resolution))
         density.counts["hessians"] = 1 + int(self.newton.n_steps[i])
         start = self.batch.starts[i].astype(np.float64)
@@ -478,7 +488,7 @@ class Together:
 
     def _judged(self, i: int) -> Judged:
         n = int(self.n_fresh[i])
-        diagnosis = Told(*(one[i] for one in self.told)).in_words(n)
+        diagnosis = FreshScalars(*(one[i] for one in self.scalars)).diagnosis(n)
         if np.isfinite(self.wider[i, 0]) or np.isinf(self.wider[i, 0]):
             wider = Moments(*map(float, self.wider[i]))
             diagnosis = dataclasses.replace(diagnosis, wider=wider)

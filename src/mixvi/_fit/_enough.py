@@ -133,8 +133,8 @@ def inspected_on_few(searching: Searching, few: Draws, many: Draws) -> Inspectio
     """What the `few` first draws show, for the `many` that the fit was made on: gains are the
     search's own, and noise falls with the number of draws."""
     state, density = searching.state, searching.state.density
-    seen = state.seen if isinstance(state, SteinState) else (state.mean, state.root)
-    inspection = inspect(density, *seen, searching.case.problem.rule(few))
+    at = state.evaluated_at if isinstance(state, SteinState) else (state.mean, state.root)
+    inspection = inspect(density, *at, searching.case.problem.rule(few))
     share = few.n / many.n
     return dataclasses.replace(
         inspection,
@@ -153,14 +153,14 @@ def enough_draws(searching: Searching, spec: Draws) -> tuple[Searching, Draws, J
         state = searching.state
         if state.code is not Code.OK:
             break
-        seen = judged(state.density, state.mean, state.root, options.key, options.n_fresh)
+        fresh = judged(state.density, state.mean, state.root, options.key, options.n_fresh)
         affordable = 16 * spec.n * case.problem.dim <= options.memory // 4
-        if not (affordable and wants_more_draws(state.elbo, spec.n, seen)):
-            return searching, spec, seen
+        if not (affordable and wants_more_draws(state.elbo, spec.n, fresh)):
+            return searching, spec, fresh
         more = spec.doubled()
         again = searching.on(more, case.stop)
         if again.state.code is Code.NON_FINITE_DRAWS:
-            return searching, spec, seen
+            return searching, spec, fresh
         searching, spec = again, more
     return searching, spec, None
 

@@ -9,8 +9,8 @@ import numpy as np
 from .._approximate._laplace import CurvatureReport
 from .._density._constraints import kinds_from, kinds_to
 from .._density._target import flatten
-from .._judge._diagnosis import Diagnosis, Elsewhere, Estimate, Moments, OtherMode
 from .._judge._fresh import Judged
+from .._judge._verdict import Diagnosis, Elsewhere, Estimate, Moments, OtherMode
 from .._law import _store
 from .._law._gaussian import Gaussian
 from ._hyper import HyperReport
@@ -23,10 +23,10 @@ def read(path: str | Path) -> dict[str, Any]:
     judged = None
     if header["diagnosis"] is not None:
         fields = dict(header["diagnosis"])
-        elbo, seen, wider = (fields.pop(name) for name in ("elbo", "moments", "wider"))
+        elbo, moments, wider = (fields.pop(name) for name in ("elbo", "moments", "wider"))
         diagnosis = Diagnosis(
             elbo=Estimate(**elbo),
-            moments=Moments(**seen),
+            moments=Moments(**moments),
             wider=wider and Moments(**wider),
             **fields,
         )
@@ -48,6 +48,8 @@ def read(path: str | Path) -> dict[str, Any]:
     if (kinds := header.get("constraints")) is not None:
         constraints = kinds_from(structure, kinds)
         structure = constraints.free
+    # Version 0.1.0 called it otherwise.
+    tail_share = header.get("tail_share", header.get("beyond", 0.0))
     return dict(
         hyper_report=hyper,
         structure=structure,
@@ -56,7 +58,7 @@ def read(path: str | Path) -> dict[str, Any]:
         mode=arrays["mode"],
         flat_mean_se=arrays.get("mean_se"),
         judged=judged,
-        elsewhere=Elsewhere(tuple(OtherMode(**m) for m in header["modes"]), header["beyond"]),
+        elsewhere=Elsewhere(tuple(OtherMode(**m) for m in header["modes"]), tail_share),
         hessian=CurvatureReport(**header["curvature"]),
         stats=Stats.from_file(header["stats"]),
         **{name: header[name] for name in plain},
@@ -78,7 +80,7 @@ def _to_store(post: Any) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         "stats": dataclasses.asdict(post.stats),
         "curvature": dataclasses.asdict(post.curvature),
         "modes": [dataclasses.asdict(mode) for mode in post.elsewhere.modes],
-        "beyond": post.elsewhere.beyond,
+        "tail_share": post.elsewhere.tail_share,
         "diagnosis": dataclasses.asdict(post.judged.diagnosis) if post.judged else None,
         "structure": _store.structure_to(post._shown),
         "constraints": post.constraints and kinds_to(post.constraints),

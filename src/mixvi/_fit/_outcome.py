@@ -12,7 +12,7 @@ from .._approximate._stein import SteinState
 from .._arrays._draws import Quadrature
 from .._density._target import UNBOUNDED, explain_non_finite
 from .._errors import Code, IndefiniteHessianError, MixviError, NoModeError, NonFiniteError
-from .._judge._diagnosis import Elsewhere, verdict
+from .._judge._verdict import Elsewhere, verdict
 from .._law._gaussian import Gaussian
 from ._case import Case, Fitted
 from ._events import HessianRepaired
@@ -31,8 +31,8 @@ def finish(case: Case, fitted: Fitted, elsewhere: Elsewhere) -> Outcome:
     mode = found.mode if found.found else np.full_like(found.mode, np.nan)
     mean, root = fitted.gaussian(found)
     elbo_fixed = None if state is None else state.elbo
-    seen = fitted.judged if case.options.diagnostics else None
-    diagnosis = None if seen is None else seen.diagnosis
+    fresh = fitted.judged if case.options.diagnostics else None
+    diagnosis = None if fresh is None else fresh.diagnosis
     of_mean = None if fitted.inspection is None or _by_points(case, fitted) else fitted.inspection
     dtype = case.options.dtype
     hyper = _hyper(case, fitted)
@@ -45,7 +45,7 @@ def finish(case: Case, fitted: Fitted, elsewhere: Elsewhere) -> Outcome:
         log_evidence_laplace=found.log_evidence if found.found else math.nan,
         elbo_fixed=elbo_fixed,
         flat_mean_se=None if of_mean is None else of_mean.mean_se,
-        judged=seen,
+        judged=fresh,
         elsewhere=elsewhere,
         converged=converged,
         hyper_report=hyper,

@@ -14,8 +14,9 @@ from .._arrays._roots import Root
 from .._density._constraints import Constraints
 from .._density._target import Structure
 from .._errors import InputError
-from .._judge._diagnosis import Elsewhere, Estimate, psis
 from .._judge._fresh import Judged
+from .._judge._psis import psis
+from .._judge._verdict import Elsewhere, Estimate
 from .._law._bounded_moments import bounded_moments
 from .._law._gaussian import Gaussian
 from . import _files

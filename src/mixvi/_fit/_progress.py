@@ -1,4 +1,4 @@
-"""Room 1. A line for people who wait."""
+"""A line for people who wait."""
 
 import sys
 import time

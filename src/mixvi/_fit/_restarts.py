@@ -36,9 +36,9 @@ def _solve(problem: Problem, warm: Posterior | None) -> Outcome:
     evidence = np.array([mode.log_evidence for mode in modes])
     share = np.exp(evidence - np.logaddexp.reduce(evidence))
     own = int(np.argmin([_away(post, mode) for mode in modes]))
-    seen = ModesSeen(len(modes), 1 + problem.options.n_restarts, float(share[own]))
-    stats = dataclasses.replace(post.stats, modes=seen.n_modes, share=seen.share)
-    return dataclasses.replace(post, status=f"{post.status} {seen.sentence}", stats=stats), None
+    event = ModesSeen(len(modes), 1 + problem.options.n_restarts, float(share[own]))
+    stats = dataclasses.replace(post.stats, modes=event.n_modes, share=event.share)
+    return dataclasses.replace(post, status=f"{post.status} {event.sentence}", stats=stats), None
 
 
 def _bound(outcome: Outcome) -> float:

@@ -15,9 +15,9 @@ from .._approximate._evidence import tuned_laplace
 from .._approximate._families import FullRank
 from .._approximate._laplace import laplace
 from .._errors import Code
-from .._judge._diagnosis import Elsewhere
 from .._judge._elsewhere import Mode, searched_elsewhere
 from .._judge._fresh import first_look, fresh_elbo, judged, with_wider_draws
+from .._judge._verdict import Elsewhere
 from ._around import around
 from ._auto import climbing, is_poor
 from ._case import Case, Fitted, Problem
@@ -84,13 +84,13 @@ def mode_of(problem: Problem) -> Case:
 
 def _with_wider_draws(case: Case, fitted: Fitted) -> Fitted:
     """As many as there are fresh ones; where few of both do not agree, many of both."""
-    seen, options = fitted.judged, case.options
-    if seen is None or not options.diagnostics or not seen.diagnosis.wants_wider:
+    fresh, options = fitted.judged, case.options
+    if fresh is None or not options.diagnostics or not fresh.diagnosis.wants_wider:
         return fitted
     ask = (fitted.density(case), *fitted.gaussian(case.found), options.key)
-    wider = with_wider_draws(*ask, seen)
-    if len(seen.log_p) < options.n_fresh and not wider.diagnosis.wider_agree:
-        wider = with_wider_draws(*ask, judged(*ask, options.n_fresh, seen, all_of_them=True))
+    wider = with_wider_draws(*ask, fresh)
+    if len(fresh.log_p) < options.n_fresh and not wider.diagnosis.wider_agree:
+        wider = with_wider_draws(*ask, judged(*ask, options.n_fresh, fresh, all_of_them=True))
     return dataclasses.replace(fitted, judged=wider)
 
 
@@ -146,16 +146,16 @@ def _diagnosed(case: Case, fitted: Fitted) -> Solution:
     density, key, n = fitted.density(case), case.options.key, case.options.n_fresh
     mean, root = fitted.gaussian(case.found)
     exactly = not case.options.may_use_fewer
-    seen = judged(density, mean, root, key, n, fitted.judged, all_of_them=exactly)
-    fitted = dataclasses.replace(fitted, judged=seen)
-    if seen.diagnosis.n_non_finite:
+    fresh = judged(density, mean, root, key, n, fitted.judged, all_of_them=exactly)
+    fitted = dataclasses.replace(fitted, judged=fresh)
+    if fresh.diagnosis.n_non_finite:
         return case, fitted, Elsewhere(), []
     if case.learns:
         # At the hyperparameters of Laplace's evidence, which is known there; the bound is not.
         around = (case.found, mean, root, case.found.log_evidence)
         elsewhere = searched_elsewhere(case.density, *around, key, around_mean=False)
         return case, fitted, *elsewhere
-    elbo, by_stein = seen.diagnosis.elbo.value, fitted.name == "full"
+    elbo, by_stein = fresh.diagnosis.elbo.value, fitted.name == "full"
     return (
         case,
         fitted,

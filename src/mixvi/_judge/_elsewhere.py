@@ -13,7 +13,7 @@ from .._arrays._draws import PROBES, generator_of, key_words
 from .._arrays._roots import dense, whiten
 from .._density._counted import Counted
 from .._density._protocol import Density, Matrix, coloured
-from ._diagnosis import Elsewhere, OtherMode
+from ._verdict import Elsewhere, OtherMode
 
 LEAST_PROBES, N_PROBES, LUCKY, MOST_CLIMBS, MOST_PROBED = 47, 250, 2, 4, 100
 STRETCHES = np.geomspace(2, 50, 25)
@@ -36,11 +36,11 @@ class Mode(NamedTuple):
 
 def distinct(found: list[Mode]) -> list[Mode]:
     """Those more than one standard deviation from every one before them."""
-    seen = found[:1]
+    kept = found[:1]
     for one in found[1:]:
-        if min(one.apart(known) for known in seen) > 1.0:
-            seen.append(one)
-    return seen
+        if min(one.apart(known) for known in kept) > 1.0:
+            kept.append(one)
+    return kept
 
 
 def searched_elsewhere(
@@ -133,9 +133,9 @@ def surprising(
     """The densest probes at which the density is far above what the Gaussian has there."""
     r2 = (z**2).sum(1)
     surprise = log_p - (peak - 0.5 * r2)
-    seen = np.isfinite(log_p) & (surprise > 10) & (r2 > z.shape[1] + 20)
-    best_first = np.argsort(-np.where(seen, log_p, -np.inf), kind="stable")
-    return z[best_first[: min(MOST_CLIMBS, seen.sum())]]
+    is_far = np.isfinite(log_p) & (surprise > 10) & (r2 > z.shape[1] + 20)
+    best_first = np.argsort(-np.where(is_far, log_p, -np.inf), kind="stable")
+    return z[best_first[: min(MOST_CLIMBS, is_far.sum())]]
 
 
 def _worth_climbing(
@@ -213,12 +213,12 @@ def _other_modes(
 ) -> tuple[OtherMode, ...]:
     """Those of the modes found that are not the first and that the Gaussian does not reach. Modes
     that it does reach are no news: its own draws see them."""
-    seen = distinct(found)
-    evidence = np.array([one.log_evidence for one in seen])
+    modes = distinct(found)
+    evidence = np.array([one.log_evidence for one in modes])
     share = np.exp(evidence - np.logaddexp.reduce(evidence))
     others = [
         OtherMode(float(in_sds(root, one.place - mean)), float(part))
-        for one, part in zip(seen[1:], share[1:], strict=True)
+        for one, part in zip(modes[1:], share[1:], strict=True)
     ]
     return tuple(other for other in others if other.distance > reach)
 

@@ -12,7 +12,8 @@ from .._arrays._draws import FRESH, IID, WIDER, generator_of, key_words
 from .._arrays._roots import log_det
 from .._density._protocol import Density, Matrix, coloured
 from .._law._gaussian import normal_logpdf
-from ._diagnosis import AS_IT_IS, Diagnosis, Moments, diagnose, wider_by, wider_told
+from ._scalars import diagnose, wider_by, wider_scalars
+from ._verdict import AS_IT_IS, Diagnosis, Moments
 
 Vector = Float[np.ndarray, " dim"]
 
@@ -43,24 +44,25 @@ def judged(
     root: Matrix,
     key: Any,
     n: int,
-    seen: Judged | None = None,
+    fresh: Judged | None = None,
     all_of_them: bool = False,
 ) -> Judged:
     """`log p~` against `log q` at fresh points of `N(mean, root root^T)`: at `n` of them or, unless
-    `all_of_them` are wanted, at fewer where the two differ by next to nothing. `seen`: at the first
-    ones. How many points one call answers decides how many are asked, never how many count."""
+    `all_of_them` are wanted, at fewer where the two differ by next to nothing. `fresh`: known at
+    the first ones. How many points one call answers decides how many are asked, never how many
+    count."""
     z = fresh_draws(key, n, density.dim)
-    log_p = np.empty(0) if seen is None else seen.log_p
+    log_p = np.empty(0) if fresh is None else fresh.log_p
     for enough in [n] if all_of_them else sorted({min(FEWEST, n), n}):
         if (known := len(log_p)) < enough:
             asked = max(enough, min(known + density.values_at_once, n))
             more = density.values(coloured(mean, root, z[known:asked]))
             log_p = np.concatenate([log_p, more])
-        seen = compared(log_p[:enough], z[:enough], root)
-        if _known(seen):
+        fresh = compared(log_p[:enough], z[:enough], root)
+        if _known(fresh):
             break
-    assert seen is not None
-    return seen
+    assert fresh is not None
+    return fresh
 
 
 def first_look(density: Density, mean: Vector, root: Matrix, key: Any, n: int) -> Judged:
@@ -74,15 +76,15 @@ def compared(log_p: Float[np.ndarray, " n"], z: Float[np.ndarray, "n dim"], root
     return Judged(diagnose(log_p, log_q, z, root), z, log_p, log_q)
 
 
-def _known(seen: Judged) -> bool:
-    told = seen.diagnosis
-    return told.elbo.se < KNOWN and told.khat < min(told.khat_limit, AS_IT_IS)
+def _known(fresh: Judged) -> bool:
+    wider = fresh.diagnosis
+    return wider.elbo.se < KNOWN and wider.khat < min(wider.khat_limit, AS_IT_IS)
 
 
-def distance(seen: Judged) -> float:
+def distance(fresh: Judged) -> float:
     """Nats from the posterior as fresh draws see it: half the variance of `log p~ - log q`, which
     is the divergence where that is small."""
-    ratio = seen.log_p - seen.log_q
+    ratio = fresh.log_p - fresh.log_q
     return float(0.5 * ratio.var()) if np.isfinite(ratio).all() else math.inf
 
 
@@ -102,13 +104,13 @@ def log_q_of(z: Float[np.ndarray, "n dim"], root: Matrix) -> Float[np.ndarray, "
 
 
 def with_wider_draws(
-    density: Density, mean: Vector, root: Matrix, key: Any, seen: Judged
+    density: Density, mean: Vector, root: Matrix, key: Any, fresh: Judged
 ) -> Judged:
     """As many draws of a wider Gaussian as well: mass that few fresh draws reach."""
-    z = wider_draws(key, len(seen.z), density.dim)
+    z = wider_draws(key, len(fresh.z), density.dim)
     log_p = density.values(coloured(mean, root, z))
-    told = Moments(*map(float, wider_told(z, log_p, root)))
-    return dataclasses.replace(seen, diagnosis=dataclasses.replace(seen.diagnosis, wider=told))
+    wider = Moments(*map(float, wider_scalars(z, log_p, root)))
+    return dataclasses.replace(fresh, diagnosis=dataclasses.replace(fresh.diagnosis, wider=wider))
 
 
 def wider_draws(key: Any, n: int, dim: int) -> Float[np.ndarray, "n dim"]:
@@ -120,9 +122,9 @@ def _wider(words: tuple[int, ...], n: int, dim: int) -> np.ndarray:
     return wider_by(dim) * generator_of(words, WIDER).standard_normal((n, dim))
 
 
-def wants_more_draws(elbo_fixed: float, n_fixed: int, seen: Judged) -> bool:
+def wants_more_draws(elbo_fixed: float, n_fixed: int, fresh: Judged) -> bool:
     """The fixed draws' own noise is at most that of as many fresh ones. A bound far below the fresh
     one is as bad a sign as one above: the fixed draws stand for another distribution."""
-    elbo = seen.diagnosis.elbo
-    noise = elbo.se * math.sqrt(1 + len(seen.log_p) / n_fixed)
+    elbo = fresh.diagnosis.elbo
+    noise = elbo.se * math.sqrt(1 + len(fresh.log_p) / n_fixed)
     return math.isfinite(elbo.value) and abs(elbo_fixed - elbo.value) > max(GAP, 2 * noise)

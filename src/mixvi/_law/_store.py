@@ -1,4 +1,4 @@
-"""Room 2. One `.npz` file of plain arrays and a JSON header: no pickle, a schema number."""
+"""One `.npz` file of plain arrays and a JSON header: no pickle, a schema number."""
 
 import json
 import math

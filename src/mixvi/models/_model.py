@@ -30,7 +30,7 @@ class Model(eqx.Module):
     def log_density(self) -> LinearPredictor:
         """For `fit(model.log_density, model.init(shared), data=..., hyper=...)`."""
         parts = (_Design(self), _LogLikelihood(self), _Precision(self), _HyperPrior(self))
-        return LinearPredictor(*parts, _turns if self.likelihood.n_outputs > 1 else None)
+        return LinearPredictor(*parts, _node_groups if self.likelihood.n_outputs > 1 else None)
 
     def data(
         self, rows: Rows, shared: Shared, y: np.ndarray, weight: np.ndarray | None = None
@@ -39,7 +39,9 @@ class Model(eqx.Module):
         y = np.asarray(y, dtype=np.float64)
         weight = np.ones(len(y)) if weight is None else np.asarray(weight, dtype=np.float64)
         data = {"rows": rows, "shared": self.basis.traced(shared), "y": y, "weight": weight}
-        return data | ({"turns": ranks(rows, weight)} if self.likelihood.n_outputs > 1 else {})
+        return data | (
+            {"node_groups": ranks(rows, weight)} if self.likelihood.n_outputs > 1 else {}
+        )
 
     def hyper(self, shared: Shared) -> Hyper:
         """A start for all hyperparameters."""
@@ -100,9 +102,9 @@ class _HyperPrior(eqx.Module):
         return self.model.log_hyper_prior(hyper, data)
 
 
-def _turns(hyper: Hyper, data: Data) -> Array:
+def _node_groups(hyper: Hyper, data: Data) -> Array:
     del hyper
-    return data["turns"]
+    return data["node_groups"]
 
 
 def ranks(rows: Rows, weight: np.ndarray) -> Int[np.ndarray, " n"]:
