@@ -205,7 +205,7 @@ class Together:
             away = 0.5 * self._seen_afresh(near, n)[1]
             near &= away < 0.5 * GAIN
         for i in np.flatnonzero(near):
-            self.choice[i] = LaplaceLeaves(away[i])
+            self.choice[i] = LaplaceLeaves(float(away[i]))
         rest = self.those(self.on_road & ~near)
         if len(rest) == 0:
             return
@@ -227,9 +227,9 @@ class Together:
         )
         for i, nats in zip(rest, gain, strict=True):
             if self.kind[i] == LAPLACE:
-                self.choice[i] = LaplaceLeaves(nats)
+                self.choice[i] = LaplaceLeaves(float(nats))
             elif self.kind[i] == WHOLE:
-                self.choice[i] = WholeChanges(nats, at_once=True)
+                self.choice[i] = WholeChanges(float(nats), at_once=True)
 
     # --- the bound ----------------------------------------------------------------------------
 
@@ -284,9 +284,9 @@ class Together:
         pays = (self.kind[going] < WHOLE) & (gain >= GAIN) & ended
         for i, nats, goes_on in zip(going, gain, pays, strict=True):
             if goes_on:
-                self.kind[i], self.choice[i] = WHOLE, WholeChanges(nats)
+                self.kind[i], self.choice[i] = WHOLE, WholeChanges(float(nats))
             elif self.kind[i] < WHOLE:
-                self.choice[i] = OnlyPart(NAMES[int(self.kind[i])], nats)
+                self.choice[i] = OnlyPart(NAMES[int(self.kind[i])], float(nats))
         if not pays.any():
             return state
         richer = state._replace(kind=self.kind[going], going=pays, share=np.ones(len(going)))

@@ -53,14 +53,14 @@ def _of_leaf(kind: Kind, at: np.ndarray, mean: np.ndarray, root: np.ndarray) -> 
 
 def _of_interval(kind: Interval, mean: Vector, sd: Vector) -> tuple[Vector, Vector]:
     if not kind.is_two_sided:
-        scale, spread = _log_normal(mean, sd**2)
+        scale, spread = _lognormal_moments(mean, sd**2)
         return (kind.low + scale if np.isfinite(kind.low) else kind.high - scale), spread
     share, spread = _logit_normal(mean, sd)
     width = kind.high - kind.low
     return kind.low + width * share, width * spread
 
 
-def _log_normal(mean: Vector, variance: Vector) -> tuple[Vector, Vector]:
+def _lognormal_moments(mean: Vector, variance: Vector) -> tuple[Vector, Vector]:
     with np.errstate(over="ignore"):
         centre = np.exp(mean + 0.5 * variance)
         return centre, centre * np.sqrt(np.expm1(variance))

@@ -25,9 +25,14 @@ def write(path: str | Path, header: dict[str, Any], arrays: dict[str, np.ndarray
         raise InputError(f"save: there is no folder {str(path.parent)!r}.")
     text = json.dumps(_safe({"schema": SCHEMA, **header}), allow_nan=False, default=_plain)
     partial = path.with_name(f".{path.name}.partial")
-    with open(partial, "wb") as file:
-        np.savez_compressed(file, header=np.frombuffer(text.encode(), dtype=np.uint8), **arrays)  # type: ignore[arg-type]
-    partial.replace(path)
+    as_bytes = np.frombuffer(text.encode(), dtype=np.uint8)
+    try:
+        with open(partial, "wb") as file:
+            np.savez_compressed(file, header=as_bytes, **arrays)  # type: ignore[arg-type]
+        partial.replace(path)
+    except BaseException:
+        partial.unlink(missing_ok=True)
+        raise
     return path
 
 

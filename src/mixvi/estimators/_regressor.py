@@ -9,7 +9,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 
 from .._errors import InputError
 from .._fit._options import one_of
-from ..models import Poisson, RealLikelihood, StudentT
+from ..models import RealLikelihood, StudentT
 from ..models._likelihoods import REAL
 from ._base import MVIBase
 from ._weights import centre_and_scale, weights_of
@@ -26,7 +26,7 @@ class MVIRegressor(RegressorMixin, MVIBase):
     family : str or family, default="auto"
         "auto" (as much as pays), "laplace", "mu", "eig", "lr", "full", "diag", or an instance such
         as `mixvi.LowRank(2)`.
-    noise : {"student_t", "cauchy", "gaussian", "poisson"}, default="student_t"
+    noise : {"student_t", "cauchy", "gaussian", "poisson"} or RealLikelihood, default="student_t"
         The distribution of `y` around the predictor; "poisson" is for counts, with a log link.
     df : float or None, default=4.0
         Degrees of freedom of "student_t"; None learns them.
@@ -99,20 +99,23 @@ class MVIRegressor(RegressorMixin, MVIBase):
         x, y, weight = weights_of(x, y, sample_weight)
         likelihood = self._likelihood(y)
         self._y_centre, self._y_scale = 0.0, 1.0
-        if self.standardise and not isinstance(likelihood, Poisson):
+        if self.standardise and not likelihood.discrete:
             self._y_centre, self._y_scale = centre_and_scale(y, weight)
         self._fit_weights(x, (y - self._y_centre) / self._y_scale, weight, likelihood)
         return self
 
     def _likelihood(self, y: np.ndarray) -> RealLikelihood:
+        likelihood = self.noise if isinstance(self.noise, RealLikelihood) else self._named()
+        likelihood.check(y)
+        return likelihood
+
+    def _named(self) -> RealLikelihood:
         one_of("noise", self.noise, tuple(REAL))
-        if self.noise == "student_t":
-            if self.df is not None and not (isinstance(self.df, Real) and self.df > 0):
-                raise InputError(f"df must be a positive number or None, got {self.df!r}.")
-            return StudentT(None if self.df is None else float(self.df))
-        if self.noise == "poisson":
-            _check_counts(y)
-        return REAL[self.noise]()
+        if self.noise != "student_t":
+            return REAL[self.noise]()
+        if self.df is not None and not (isinstance(self.df, Real) and self.df > 0):
+            raise InputError(f"df must be a positive number or None, got {self.df!r}.")
+        return StudentT(None if self.df is None else float(self.df))
 
     def predict(self, X, return_std=False):
         """The posterior mean of the location (of the rate for counts); with `return_std=True` also
@@ -120,14 +123,8 @@ class MVIRegressor(RegressorMixin, MVIBase):
         check_is_fitted(self)
         rows, predictive = self._rows(X), self._predictive
         mean, sd = predictive.predictor(rows)
-        if isinstance(self._model.likelihood, Poisson):
-            # A log-normal rate.
-            mean, sd = (
-                np.exp(mean + 0.5 * sd**2),
-                np.exp(mean + 0.5 * sd**2) * np.sqrt(np.expm1(sd**2)),
-            )
-        else:
-            mean, sd = self._y_centre + self._y_scale * mean, self._y_scale * sd
+        mean, sd = self._model.likelihood.mean_and_sd(mean, sd)
+        mean, sd = self._y_centre + self._y_scale * mean, self._y_scale * sd
         return (mean, sd) if return_std else mean
 
     def predict_quantiles(self, X, quantiles=(0.05, 0.5, 0.95)):
@@ -144,13 +141,7 @@ class MVIRegressor(RegressorMixin, MVIBase):
         the paper), or with `pointwise=True` of each row (by quadrature)."""
         check_is_fitted(self)
         y = column_or_1d(np.asarray(y, dtype=np.float64))
-        if isinstance(self._model.likelihood, Poisson):
-            _check_counts(y)
+        self._model.likelihood.check(y)
         found = self._lpd(X, (y - self._y_centre) / self._y_scale, pointwise, n_draws, key)
         # The density of y is that of the scaled target divided by the scale.
         return found - math.log(self._y_scale) * (1 if pointwise else len(y))
-
-
-def _check_counts(y: np.ndarray) -> None:
-    if (y < 0).any() or (y != np.round(y)).any():
-        raise InputError('noise="poisson" needs counts: whole numbers that are not negative.')

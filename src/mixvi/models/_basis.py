@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Array, Float
 
 from .._errors import InputError
-from ._likelihoods import Hyper, log_normal
+from ._likelihoods import Hyper, normal_logpdf
 
 Rows = dict[str, Any]
 Shared = dict[str, Any]
@@ -131,7 +131,7 @@ class RBF(Basis):
         return {"log_width": np.full(n_features, width) if self.per_feature else width}
 
     def log_prior(self, hyper, shared):
-        return jnp.sum(log_normal(hyper["log_width"], shared["usual_log_width"], 1.0))
+        return jnp.sum(normal_logpdf(hyper["log_width"], shared["usual_log_width"], 1.0))
 
     def fit_shared(self, x, seed):
         centres = kmeans(x, self.n_centres, seed)

@@ -19,13 +19,14 @@ from jax import lax
 from jaxtyping import Array, Float
 
 from .._arrays._draws import Quadrature
+from .._errors import InputError
 
 Hyper = dict[str, Any]
 NODES, CDF_NODES = 512, 256
 LOG_FLOOR = math.log(1e-3)
 
 
-def log_normal(x: Any, mean: Any, sd: float) -> Any:
+def normal_logpdf(x: Any, mean: Any, sd: float) -> Any:
     """A prior that only says which values are odd."""
     return -0.5 * ((x - mean) / sd) ** 2 - math.log(sd * math.sqrt(2 * math.pi))
 
@@ -33,7 +34,7 @@ def log_normal(x: Any, mean: Any, sd: float) -> Any:
 def noise_prior(log_scale: Any, usual: float) -> Any:
     """Weak, with a floor near a thousandth of the target's scale: rows that a basis can interpolate
     would otherwise be explained by no noise at all, with unbounded evidence."""
-    return log_normal(log_scale, usual, 2.0) - 0.5 * jnp.exp(-2 * (log_scale - LOG_FLOOR))
+    return normal_logpdf(log_scale, usual, 2.0) - 0.5 * jnp.exp(-2 * (log_scale - LOG_FLOOR))
 
 
 class Likelihood(eqx.Module):
@@ -63,6 +64,9 @@ class Likelihood(eqx.Module):
     @abc.abstractmethod
     def mean(self, eta: Array, hyper: Hyper) -> Array:
         """`E(y | eta)`, or the location where that does not exist."""
+
+    def check(self, y: np.ndarray) -> None:
+        """Raises an `InputError` where a target cannot be."""
 
     def bump(self, y: Array, hyper: Hyper) -> tuple[Array, Array]:
         """Where in `eta` the likelihood of `y` bends, and how sharply: a centre and a width."""
@@ -130,6 +134,10 @@ class RealLikelihood(Likelihood):
             return total + weight * self.cdf(y, mean + sd * z, hyper), None
 
         return lax.scan(add, jnp.zeros_like(y), (rule.z, rule.weights))[0]
+
+    def mean_and_sd(self, mean: np.ndarray, sd: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Of `mean(eta)`, what is predicted, for `eta ~ N(mean, sd^2)`."""
+        return mean, sd
 
     @abc.abstractmethod
     def spread(self, hyper: Hyper) -> Array:
@@ -252,7 +260,7 @@ class StudentT(RealLikelihood):
 
     def log_prior(self, hyper):
         value = noise_prior(hyper["log_sigma"], -1.5)
-        return value if self.df is not None else value + log_normal(hyper["log_df"], 1.5, 1.0)
+        return value if self.df is not None else value + normal_logpdf(hyper["log_df"], 1.5, 1.0)
 
     def _df(self, hyper) -> Float[Array, ""] | float:
         return jnp.exp(hyper["log_df"]) if self.df is None else self.df
@@ -304,6 +312,15 @@ class Poisson(RealLikelihood):
     def bump(self, y, hyper):
         del hyper
         return jnp.log(y + 0.5), 1 / jnp.sqrt(y + 1)
+
+    def check(self, y):
+        if (y < 0).any() or (y != np.round(y)).any():
+            raise InputError('noise="poisson" needs counts: whole numbers that are not negative.')
+
+    def mean_and_sd(self, mean, sd):
+        # A log-normal rate.
+        rate = np.exp(mean + 0.5 * sd**2)
+        return rate, rate * np.sqrt(np.expm1(sd**2))
 
 
 REAL: dict[str, type[RealLikelihood]] = {

@@ -12,7 +12,7 @@ from jaxtyping import Array, Float, Int
 
 from .._density._linear_predictor import LinearPredictor
 from ._basis import RBF, Basis, Rows, Shared
-from ._likelihoods import Hyper, Likelihood, log_normal
+from ._likelihoods import Hyper, Likelihood, normal_logpdf
 
 Data = dict[str, Any]
 
@@ -71,7 +71,7 @@ class Model(eqx.Module):
         if not self.weak_prior:
             return 0.0
         own = self.basis.log_prior(hyper, data["shared"]) + self.likelihood.log_prior(hyper)
-        return own + log_normal(hyper["log_alpha"], 0.0, 3.0)
+        return own + normal_logpdf(hyper["log_alpha"], 0.0, 3.0)
 
 
 class _Design(eqx.Module):

@@ -37,7 +37,7 @@ SETS = {
     "multiclass": data.MULTICLASS,
 }
 MOST_SPLITS = 100
-PACKAGES = ("jax", "jaxlib", "numpy", "scipy", "scikit-learn", "equinox", "optimistix")
+PACKAGES = ("jax", "jaxlib", "numpy", "scipy", "scikit-learn", "equinox")
 
 
 @dataclasses.dataclass(frozen=True)

@@ -7,12 +7,12 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 from scipy import special
+from test_bounds_numpy import nothing_traced_or_compiled
 
 import mixvi
 from mixvi._density._numpy import AT_ONCE, HYPER_REFUSED, NumpyDensity
 from mixvi._density._target import flatten
 from targets import GaussianTarget, logistic, logistic_data
-from test_bounds_numpy import nothing_traced_or_compiled
 
 DIM = 4
 

@@ -4,6 +4,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from test_auto import SCHOOLS, SCHOOLS_START, schools_centred
 
 import mixvi
 from mixvi._fit._batch import Batch, solved_together
@@ -19,7 +20,6 @@ from targets import (
     logistic,
     logistic_data,
 )
-from test_auto import SCHOOLS, SCHOOLS_START, schools_centred
 
 STRATEGIES = ["loop", "map", "vmap"]
 
