@@ -179,7 +179,10 @@ def test_warm_start_needs_fewer_passes():
     assert warm.stats.passes <= 2
     np.testing.assert_allclose(warm.flat_mean, cold.flat_mean, atol=1e-4)
     for family in ("mu", "lr", "full", "diag"):
-        assert mixvi.fit(logistic, cold, family=family, data=data).converged
+        options = {"family": family, "data": data, "draws": 200, "tol": 1e-6}
+        other, alone = (mixvi.fit(logistic, start, **options) for start in (cold, np.zeros(8)))
+        assert other.elbo_fixed == pytest.approx(alone.elbo_fixed, abs=1e-3)
+        np.testing.assert_allclose(other.mean, alone.mean, atol=0.02)
 
 
 def test_callables_that_hold_arrays():

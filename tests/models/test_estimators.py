@@ -115,8 +115,9 @@ def test_pipelines_searches_and_frames():
 @pytest.mark.parametrize("family", ["laplace", "mu", "full", "diag", "auto", mixvi.LowRank(rank=2)])
 def test_every_family(family, moons):
     model = MVIClassifier(**SMALL | {"family": family, "diagnostics": False}).fit(X, Y)
-    assert model.score(X, Y) > 0.8
-    np.testing.assert_allclose(model.predict_proba(X), moons.predict_proba(X), atol=0.15)
+    # `moons` is of "eig"; without correlations, or with the mode's mean, a little is lost.
+    near = {"laplace": 0.1, "diag": 0.15}.get(str(family), 0.03)
+    np.testing.assert_allclose(model.predict_proba(X), moons.predict_proba(X), atol=near)
 
 
 def test_several_classes_and_one_that_is_absent():
@@ -221,8 +222,9 @@ def test_constant_columns_and_duplicates_change_nothing(moons):
     np.testing.assert_allclose(model.predict_proba(padded), moons.predict_proba(X), atol=0.05)
     twice = MVIClassifier(**SMALL).fit(np.r_[X, X], np.r_[Y, Y])
     weighted = MVIClassifier(**SMALL).fit(X, Y, sample_weight=np.full(60, 2.0))
-    assert twice.score(X, Y) > 0.8
-    assert weighted.score(X, Y) > 0.8
+    # The same data, but K-means sees its rows in another number.
+    np.testing.assert_allclose(twice.predict_proba(X), weighted.predict_proba(X), atol=0.02)
+    assert np.abs(twice.predict_proba(X) - moons.predict_proba(X)).max() > 0.03
 
 
 def test_features_in_any_units(moons):
