@@ -26,15 +26,24 @@ def main() -> None:
     parser.add_argument("--problems", type=int, default=1000)
     parser.add_argument("--family", default="eig")
     parser.add_argument("--looped", type=int, default=100, help="problems in the loop of fit")
+    parser.add_argument("--repeats", type=int, default=3)
     options = parser.parse_args()
     n, looped = options.problems, options.looped
     data, w0 = batch(n), np.zeros(31)
-    print(f"{machine()}; {n} problems, {options.family}, draws=200; one warm-up, then one run\n")
     print(
-        "| diagnostics | loop of fit, ms each | strategy | first call, s | again, s | ms each "
-        "| speed-up | largest difference, sd |"
+        f"{machine()}; {n} problems, {options.family}, draws=200, data on the device; one warm-up, "
+        f"then the median of {options.repeats}. Results are made when looked at: the second time "
+        "is with the verdicts of all.\n"
+    )
+    print(
+        "| diagnostics | loop of fit, ms each | strategy | first call, s | again, s "
+        "| with all verdicts, s | speed-up | largest difference, sd |"
     )
     print("|---|---|---|---|---|---|---|---|")
+    on_device = data
+    if jax.default_backend() != "cpu":
+        with jax.enable_x64(True):
+            on_device = jax.device_put(data)
     strategies = ("map",) if jax.default_backend() == "cpu" else ("vmap",)
     for diagnostics in (False, True):
         settings = {"draws": 200, "diagnostics": diagnostics}
@@ -58,19 +67,28 @@ def main() -> None:
 
             def many(settings=settings, strategy=strategy):
                 return mixvi.fit_many(
-                    logistic, w0, family=options.family, data=data, strategy=strategy, **settings
+                    logistic,
+                    w0,
+                    family=options.family,
+                    data=on_device,
+                    strategy=strategy,
+                    **settings,
                 )
 
             first, _ = timed(many)
-            again, found = timed(many)
+            times, found = [], None
+            for _ in range(options.repeats):
+                again, found = timed(many)
+                times.append((again, again + timed(lambda found=found: found.verdict)[0]))
+            again, with_all = np.median(times, axis=0)
             apart = max(
                 np.abs((a.flat_mean - b.flat_mean) / b.flat_std).max()
                 for a, b in zip(found, posts, strict=False)
             )
-            its = 1e3 * again / n
+            its = 1e3 * with_all / n
             print(
                 f"| {diagnostics} | {each:.1f} | {strategy} | {first:.1f} | {again:.2f} "
-                f"| {its:.2f} | {each / its:.1f} | {apart:.1e} |",
+                f"| {with_all:.2f} | {each / its:.1f} | {apart:.1e} |",
                 flush=True,
             )
 

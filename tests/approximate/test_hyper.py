@@ -358,3 +358,58 @@ def test_failures_keep_their_hyperparameters():
 def test_bad_hyperparameters(hyper, error, says):
     with pytest.raises(error, match=says):
         mixvi.laplace(shrinkage, np.zeros(5), data=Y, hyper=hyper)
+
+
+@pytest.mark.parametrize("hyper_steps", [200, 0])
+def test_other_modes_are_looked_for_at_the_hyperparameters_learnt(hyper_steps):
+    """At h = 3, where all of them end, there are two equal modes; at the start there is one."""
+
+    def two(w, h):
+        second = -0.5 * (w - 12) ** 2 - 50 * (h - 3) ** 2
+        return jnp.logaddexp(-0.5 * w**2, second) - 0.5 * (h - 3) ** 2
+
+    post = mixvi.fit(two, 0.0, hyper=0.0, hyper_steps=hyper_steps)
+    assert float(post.hyper) == pytest.approx(3.0, abs=1e-3)
+    assert post.verdict.startswith("Do not trust: 1 other mode seen, with about 50%")
+
+
+@pytest.mark.parametrize("hyper_steps", [200, 1, 0])
+def test_the_verdict_is_that_of_the_hyperparameters_learnt(hyper_steps):
+    """Student noise ten times smaller than the start says: heavy tails there, not at the end."""
+    x = np.linspace(-2, 2, 40)
+    y = 1 + 2 * x + 0.1 * np.random.default_rng(2).standard_t(4, 40)
+
+    def student(w, h):
+        scaled = (y - w[0] - w[1] * x) * jnp.exp(-h)
+        return (-2.5 * jnp.log1p(scaled**2 / 4) - h).sum() - 0.5 * w @ w / 1e4
+
+    options = {"hyper": 0.0, "family": "full", "hyper_steps": hyper_steps}
+    assert mixvi.fit(student, np.zeros(2), **options).verdict.startswith("Trust")
+
+
+@pytest.mark.parametrize("start", [3.0, 0.0, -1.0])
+def test_what_runs_off_is_named_where_nothing_can_be_found_beyond(start):
+    """Centred schools: log tau goes to minus infinity, and further on there is no mode."""
+    y = np.array([28.0, 8, -3, 7, -1, 1, 18, 12])
+    se = np.array([15.0, 10, 16, 11, 9, 11, 10, 18])
+
+    def schools(w, h):
+        groups = -0.5 * ((w["t"] - w["m"]) * jnp.exp(-h)) ** 2 - h - 0.5 * jnp.log(2 * jnp.pi)
+        return (-0.5 * ((y - w["t"]) / se) ** 2 + groups).sum() - 0.5 * w["m"] ** 2 / 400
+
+    post = mixvi.laplace(schools, {"t": np.zeros(8), "m": 0.0}, hyper=start)
+    assert post.hyper_report.ran_off == ("theta",)
+    assert "Ran off: theta" in post.status
+
+
+def test_sentences_about_hyperparameters():
+    log_density, init, data, hyper = MODELS["logistic"]
+    ask = {"data": data, "hyper": hyper}
+    still = mixvi.laplace(log_density, init, **ask, hyper_steps=0)
+    assert still.status.startswith("Hyperparameters left as they were.")
+    with pytest.warns(mixvi.NotConvergedWarning):
+        once = mixvi.laplace(log_density, init, **ask, hyper_steps=1)
+    assert "found in 1 evaluation of the evidence" in once.status
+    assert "stopped before it converged" in once.status
+    with pytest.raises(mixvi.NonFiniteError, match="theta=-1"):
+        mixvi.fit(lambda w, h: -(w**2) + jnp.log(h), 0.0, hyper=-1.0)

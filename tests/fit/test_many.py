@@ -1,5 +1,7 @@
 """Many problems in one call: equal to one at a time, and one bad one spoils no other."""
 
+import pickle
+
 import jax
 import jax.numpy as jnp
 import numpy as np
@@ -254,6 +256,33 @@ def test_who_leaves_the_road_is_marked():
     asked = checked({"family": "eig", "diagnostics": False})
     together = solved_together(Batch(log_density, target, starts, asked, mixvi.Matched(256)))
     assert together.on_road.tolist() == [True, False, False, False]
+
+
+def test_lazy_results_can_be_pickled():
+    posts = mixvi.fit_many(
+        GaussianTarget.log_density,
+        np.zeros(2),
+        tuple(np.stack([part] * 3) for part in GaussianTarget.make(2, 3.0).data),
+        family="eig",
+        strategy="vmap",
+    )
+    again = pickle.loads(pickle.dumps(posts))
+    np.testing.assert_array_equal(again.mean, posts.mean)
+    assert again.verdict == posts.verdict
+
+
+def test_slow_steps_do_not_stop_early():
+    """A Cauchy density: plain steps come nearer by a constant rate, and each promises little."""
+    centres = np.random.default_rng(0).standard_normal((3, 1))
+
+    def log_density(w, c):
+        return -jnp.log1p((w - c) ** 2).sum()
+
+    options = {"family": "eig", "draws": 256, "anchor": "mode", "diagnostics": False}
+    posts = mixvi.fit_many(log_density, np.zeros(1), centres, strategy="vmap", **options)
+    for post, centre in zip(posts, centres, strict=True):
+        exact = mixvi.fit(log_density, np.zeros(1), centre, tol=1e-7, **options)
+        assert float(post.std[0]) == pytest.approx(float(exact.std[0]), rel=0.01)
 
 
 def test_what_fresh_draws_tell_is_the_same_for_one_and_for_many():

@@ -21,6 +21,8 @@ SHORTEST = 1e-3
 # Of a Stein step: the log factor by which a width may change, half the mean's way in sds.
 REACH = 1.0
 MISJUDGED = 2.0
+# Whoever comes nearer by less than this a step is not near.
+SLOWEST = 0.95
 
 
 def side_by_side(function: Callable) -> Callable:
@@ -207,8 +209,12 @@ def stein_stepped(state, mean, root, values, gradients, z, paired, gain, roundin
     accept = ~new.lost & (new.elbo >= state.elbo - noise) & state.going
     # A search that rises by more than it foresaw does not know its own curvature.
     foreseen = new.elbo - state.elbo <= jnp.maximum(MISJUDGED * state.gain_left, gain)
+    # Errors that shrink by a rate `r` a step leave 1 / (1 - r)^2 times what one step gains.
+    rate = jnp.sqrt(jnp.clip(new.gain_left / state.gain_left, 0.0, SLOWEST**2))
+    slow = jnp.where(state.share == 1.0, 1 / (1 - rate) ** 2, 1.0)
+    settled = new.settled(gain / slow, rounding) & foreseen
     n_passes = state.n_passes + state.going
-    moved = new._replace(going=~(new.settled(gain, rounding) & foreseen), n_passes=n_passes)
+    moved = new._replace(going=~settled, n_passes=n_passes)
     share = 0.25 * state.share
     too_short = state.going & (share < SHORTEST)
     refused = state._replace(

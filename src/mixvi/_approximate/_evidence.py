@@ -27,6 +27,8 @@ TOL = 1e-5
 # A hyperparameter has run off when going on as far again would cost less evidence than this.
 SLACK = 0.1
 LEAST_TRAVEL = 2.0
+# Of that way, where there is no evidence at its end.
+SHARES = (1.0, 0.5, 0.25, 0.125)
 # Two standard deviations from the mode a Gaussian's log density has fallen by 2. Where the Hessian
 # is nearly singular Laplace's evidence grows without bound while the density falls by thousands.
 MOST_FALL = 4.0
@@ -118,7 +120,7 @@ def tuned_laplace(
         gradient=last.gradient,
         drift=last.drift,
         slack=_slack(evidence, last, theta),
-        at_edge=best.code is not Code.OK and last.fall > 0.5 * MOST_FALL,
+        at_edge=best.code is not Code.OK and last.fall > 0.75 * MOST_FALL,
         n_passes=best.n_passes,
         code=best.code,
     )
@@ -148,9 +150,11 @@ def _slack(evidence: Evidence, last: _Place, begin: Hyper) -> Hyper:
     if not is_usable(last.found):
         return lost
     for i, step in enumerate(np.diag(beyond)):
-        further = evidence.solved(last.theta + step, last.found.mode)
-        if is_usable(further):
-            lost[i] = last.found.log_evidence - further.log_evidence
+        for share in SHARES:
+            further = evidence.solved(last.theta + share * step, last.found.mode)
+            if is_usable(further):
+                lost[i] = last.found.log_evidence - further.log_evidence
+                break
     return lost
 
 

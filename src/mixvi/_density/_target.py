@@ -409,9 +409,13 @@ def explain_non_finite(
                 f"number{'s' * (count > 1)}, the first at {list(where)}: drop or fill those rows."
             )
     if not np.isfinite(value):
+        shown = target.shown(start)
+        if (hyper := target.hyper_structure) is not None:
+            pairs = zip(hyper.names, np.asarray(target.theta), strict=True)
+            shown = [*shown, *(f"{name}={number:.4g}" for name, number in pairs)]
         return (
-            f"the log density is {value} at the start ({listed(target.shown(start), 4)}): start "
-            f"where it is finite, and {UNBOUNDED}."
+            f"the log density is {value} at the start ({listed(shown, 4)}): start where it is "
+            f"finite, and {UNBOUNDED}."
         )
     bad = [target.structure.names[i] for i in np.flatnonzero(~np.isfinite(gradient))]
     return (

@@ -40,6 +40,7 @@ class HyperReport:
             said += " The search over the hyperparameters stopped before it converged."
         if self.ran_off:
             said += (
-                f" Ran off: {', '.join(self.ran_off)} (the data do not bound it; give it a prior)."
+                f" Ran off: {', '.join(self.ran_off)} (the evidence hardly changes with it there: "
+                "give it a prior, or another start)."
             )
         return said

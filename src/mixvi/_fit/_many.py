@@ -35,8 +35,8 @@ from ._restarts import solve
 from ._threads import one_blas_thread
 
 STRATEGIES = ("auto", "loop", "map", "vmap")
-# Problems that run together on one core.
-BLOCK = 16
+# Problems that run together on one core: as many as stay in its cache; and from how many on.
+BLOCK, MANY = 16, 400
 
 T = TypeVar("T")
 
@@ -93,8 +93,10 @@ def fit_many(
         refuse_hyper(log_density)
     if is_numpy or strategy == "auto":
         strategy = "map" if is_numpy or jax.default_backend() == "cpu" else "vmap"
-    # On a CPU a whole covariance takes fewer passes alone, and a block must stay in the cache.
-    in_blocks = strategy == "map" and not is_numpy and not isinstance(asked.richest, FullRank)
+    # On a CPU a whole covariance takes fewer passes alone; few problems are not worth compiling
+    # their steps.
+    in_blocks = strategy == "map" and not is_numpy and len(batch) >= MANY
+    in_blocks = in_blocks and not isinstance(asked.richest, FullRank)
     n_threads = 1 if is_numpy or strategy == "loop" else n_cores()
     with Progress(len(batch), progress) as report:
         if (strategy == "vmap" or in_blocks) and suits(batch):

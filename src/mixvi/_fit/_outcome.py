@@ -156,7 +156,10 @@ def _status(case: Case, fitted: Fitted, hyper: HyperReport | None) -> str:
     note = "".join(f" {event.sentence}" for event in told)
     note = (hyper.sentence if hyper is not None else "") + note
     if hyper is not None and state is None:
-        return f"Hyperparameters found in {hyper.n_passes} evaluations of the evidence.{note}"
+        if hyper.n_passes == 0:
+            return f"Hyperparameters left as they were.{note}"
+        times = f"{hyper.n_passes} evaluation{'s' * (hyper.n_passes > 1)}"
+        return f"Hyperparameters found in {times} of the evidence.{note}"
     if state is None or spec is None:
         return f"Mode found in {found.n_steps} Newton steps.{note}"
     ended = {

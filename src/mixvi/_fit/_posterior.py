@@ -212,6 +212,8 @@ class Posterior:
     def importance_weights(self) -> ImportanceWeights:
         """The fresh draws with Pareto-smoothed weights (they sum to one): weighted averages over
         `draws` estimate posterior expectations as long as `khat` is below 0.7."""
+        if not self.law.is_sound:
+            raise InputError(f"importance_weights: this fit failed. {self.status}")
         if self.judged is None:
             raise InputError(
                 "importance_weights: fit with diagnostics=True, which makes the draws."

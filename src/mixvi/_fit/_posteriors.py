@@ -44,6 +44,10 @@ class Posteriors:
     def _posts(self) -> list[Posterior]:
         return [self._post(index) for index in range(len(self))]
 
+    def __reduce__(self) -> tuple:
+        """Pickled as what they are, all made."""
+        return Posteriors, (self._posts,)
+
     def __len__(self) -> int:
         return len(self._made)
 

@@ -150,14 +150,11 @@ def _diagnosed(case: Case, fitted: Fitted) -> Solution:
     fitted = dataclasses.replace(fitted, judged=fresh)
     if fresh.diagnosis.n_non_finite:
         return case, fitted, Elsewhere(), []
-    if case.learns:
-        # At the hyperparameters of Laplace's evidence, which is known there; the bound is not.
-        around = (case.found, mean, root, case.found.log_evidence)
-        elsewhere = searched_elsewhere(case.density, *around, key, around_mean=False)
-        return case, fitted, *elsewhere
     elbo, by_stein = fresh.diagnosis.elbo.value, fitted.name == "full"
+    # The mode is that of the hyperparameters of Laplace's evidence; a family has others.
+    found = None if case.learns and fitted.state is not None else case.found
     return (
         case,
         fitted,
-        *searched_elsewhere(density, case.found, mean, root, elbo, key, around_mean=by_stein),
+        *searched_elsewhere(density, found, mean, root, elbo, key, around_mean=by_stein),
     )

@@ -45,7 +45,7 @@ def distinct(found: list[Mode]) -> list[Mode]:
 
 def searched_elsewhere(
     density: Density,
-    found: Laplace,
+    found: Laplace | None,
     mean: Vector,
     root: Matrix,
     elbo: float,
@@ -53,9 +53,9 @@ def searched_elsewhere(
     around_mean: bool,
 ) -> tuple[Elsewhere, list[Mode]]:
     """What `N(mean, root root^T)`, whose bound is `elbo`, does not reach, and the modes that were
-    climbed. Probes go out from the mode or, `around_mean`, from the Gaussian's own centre: Stein
-    steps may have left the mode far behind, or had none. None in many dimensions, where random
-    probes would find nothing."""
+    climbed. Probes go out from the mode (`found`, where it is this density's) or, `around_mean`,
+    from the Gaussian's own centre: Stein steps may have left the mode far behind, or had none. None
+    in many dimensions, where random probes would find nothing."""
     dim = len(mean)
     if dim > MOST_PROBED:
         return Elsewhere(), []
@@ -77,13 +77,16 @@ def searched_elsewhere(
 
 
 def known_modes(
-    found: Laplace, mean: Vector, root: Matrix, elbo: float, around_mean: bool
+    found: Laplace | None, mean: Vector, root: Matrix, elbo: float, around_mean: bool
 ) -> list[Mode]:
     """The one that probes go out from first."""
+    here = Mode(mean, dense(root), elbo)
+    if found is None:
+        return [here]
     its_mode = Mode(found.mode, found.root, found.log_evidence)
     if not around_mean:
         return [its_mode]
-    return [Mode(mean, dense(root), elbo), *([its_mode] if found.found else [])]
+    return [here, *([its_mode] if found.found else [])]
 
 
 def without_climbs(

@@ -134,7 +134,7 @@ def verdict(
 ) -> str:
     """One sentence: trust it, weigh it, or leave it; and why."""
     if not converged:
-        return "Do not trust: the search over the bound stopped before it converged (see status)."
+        return "Do not trust: the search stopped before it converged (see status)."
     if diagnosis is None:
         return "Not judged: diagnostics were switched off."
     d = diagnosis
