@@ -27,6 +27,11 @@ if "XLA_FLAGS" not in os.environ:  # workers have them from the process that sta
     set_flags_of_xla()
 
 
+def pytest_collection_modifyitems(items):
+    """The slow ones first, so that no worker is left with them at the end."""
+    items.sort(key=lambda item: item.get_closest_marker("slow") is None)
+
+
 @pytest.fixture(autouse=True, scope="module")
 def forget_compiled_code():
     """Every executable holds memory maps, and a process may have only so many: compiling hundreds

@@ -105,6 +105,7 @@ def test_example_of_the_paper(tmp_path, monkeypatch, capsys):
     assert kls == sorted(kls, reverse=True)  # the paper's order: laplace > mu > eig > lr
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("name", ["robust_regression", "decision_surface", "calibration"])
 def test_examples_leave_pictures(name, tmp_path, monkeypatch):
     monkeypatch.setenv("MIXVI_DATA", str(tmp_path))  # no data sets: the fallback

@@ -192,25 +192,25 @@ def test_a_warm_start_takes_the_nodes_that_a_cold_one_takes():
     assert warm.elbo_fixed == pytest.approx(cold.elbo_fixed, abs=0.02)
 
 
-def test_rows_with_turns_of_their_own_may_come_in_any_order():
-    order, turns = rng.permutation(30), rng.integers(0, 100, 30)
+def test_rows_with_groups_of_their_own_may_come_in_any_order():
+    order, groups = rng.permutation(30), rng.integers(0, 100, 30)
     mean, root = rng.standard_normal(9), 0.6 * rng.standard_normal((9, 9))
     precision = np.array([0.3, 1.0, 2.0])
     rule = mixvi.Quadrature(16).make(np.dtype(np.float64), 3)
 
-    def expected(take, turns):
-        model = mixvi.LinearPredictor(X[take], of_class(Y3[take]), precision, node_groups=turns)
+    def expected(take, groups):
+        model = mixvi.LinearPredictor(X[take], of_class(Y3[take]), precision, node_groups=groups)
         with jax.enable_x64(True):
             parts = map(jnp.asarray, (mean, root, rule.z[None], rule.weights[None]))
             return float(model.expected(*parts))
 
-    here = expected(np.arange(30), turns)
-    assert expected(order, lambda: turns[order]) == pytest.approx(here, abs=1e-12)
+    here = expected(np.arange(30), groups)
+    assert expected(order, lambda: groups[order]) == pytest.approx(here, abs=1e-12)
     assert abs(expected(order, None) - expected(np.arange(30), None)) > 1e-4
 
 
 @pytest.mark.parametrize("node_groups", [np.arange(29), np.arange(30.0)])
-def test_turns_are_checked(turns):
-    model = mixvi.LinearPredictor(X, of_class(Y3), 1.0, node_groups=turns)
-    with pytest.raises(mixvi.InputError, match=r"turns has shape .* of shape \(30,\)"):
+def test_node_groups_are_checked(node_groups):
+    model = mixvi.LinearPredictor(X, of_class(Y3), 1.0, node_groups=node_groups)
+    with pytest.raises(mixvi.InputError, match=r"node_groups has shape .* of shape \(30,\)"):
         mixvi.fit(model, np.zeros((3, 3)), family="mu")

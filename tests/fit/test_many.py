@@ -9,9 +9,10 @@ import pytest
 from test_auto import SCHOOLS, SCHOOLS_START, schools_centred
 
 import mixvi
-from mixvi._fit._batch import Batch, solved_together
+from mixvi._fit._batch import Batch
 from mixvi._fit._many import _prepare_batch
 from mixvi._fit._options import checked
+from mixvi._fit._together import solved_together
 from mixvi._judge._scalars import fresh_scalars, wider_scalars
 from targets import (
     DOUBLE,

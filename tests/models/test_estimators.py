@@ -37,6 +37,7 @@ EXCUSED = {"check_sample_weight_equivalence_on_dense_data": "agrees to 1e-4, not
 LAPLACE = CHECKED | {"family": "laplace"}
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(
     ("estimator", "excused"),
     [(MVIClassifier(**LAPLACE), {}), (MVIRegressor(**LAPLACE), EXCUSED)],

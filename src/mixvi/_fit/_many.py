@@ -18,7 +18,7 @@ from .._density._numpy import NumpyFunction
 from .._density._protocol import Density
 from .._density._target import Target, cast_leaves, flatten, precision_scope, prepare
 from .._errors import InputError, NonFiniteError
-from ._batch import Batch, Together, solved_together, suits
+from ._batch import Batch, suits
 from ._case import Problem
 from ._options import (
     FitOptions,
@@ -33,6 +33,7 @@ from ._posteriors import Posteriors
 from ._progress import Progress
 from ._restarts import solve
 from ._threads import one_blas_thread
+from ._together import Together, solved_together
 
 STRATEGIES = ("auto", "loop", "map", "vmap")
 # Problems that run together on one core: as many as stay in its cache; and from how many on.
