@@ -135,10 +135,6 @@ class RealLikelihood(Likelihood):
 
         return lax.scan(add, jnp.zeros_like(y), (rule.z, rule.weights))[0]
 
-    def mean_and_sd(self, mean: np.ndarray, sd: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Of `mean(eta)`, what is predicted, for `eta ~ N(mean, sd^2)`."""
-        return mean, sd
-
     @abc.abstractmethod
     def spread(self, hyper: Hyper) -> Array:
         """A width of the noise, where the search for quantiles begins."""
