@@ -65,6 +65,10 @@ class Likelihood(eqx.Module):
     def mean(self, eta: Array, hyper: Hyper) -> Array:
         """`E(y | eta)`, or the location where that does not exist."""
 
+    def mean_and_sd(self, mean: np.ndarray, sd: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Of `mean(eta)`, what is predicted, for `eta ~ N(mean, sd^2)`."""
+        return mean, sd
+
     def check(self, y: np.ndarray) -> None:
         """Raises an `InputError` where a target cannot be."""
 
