@@ -110,7 +110,7 @@ class Together:
         self.judge()
 
     def those(self, wanted: Bool[np.ndarray, " problems"]) -> Index:
-        """Their numbers. So that few lengths are compiled, the first is repeated up to a half, a
+        """Their numbers. So that few lengths are compiled, they are repeated up to a half, a
         quarter, ... of the batch: what is written twice is the same."""
         numbers, size = np.flatnonzero(wanted), len(wanted)
         while 0 < 2 * len(numbers) <= size:
@@ -155,7 +155,7 @@ class Together:
         # otherwise what the first pass says.
         near = self.on_road.copy()
         for n in (FIRST_LOOK, options.n_fresh):
-            away = 0.5 * self._seen_afresh(near, n)[1]
+            away = 0.5 * self._fresh_moments(near, n)[1]
             near &= away < 0.5 * GAIN
         for i in np.flatnonzero(near):
             self.choice[i] = LaplaceLeaves(float(away[i]))
@@ -366,16 +366,16 @@ class Together:
 
     def _is_poor(self) -> Bool[np.ndarray, " problems"]:
         """Laplace's Gaussian, as a few fresh draws tell or, where these are not sure, as many."""
-        elbo, variance = self._seen_afresh(self.on_road, FIRST_LOOK)
+        elbo, variance = self._fresh_moments(self.on_road, FIRST_LOOK)
         noise = 4 * np.sqrt(variance / FIRST_LOOK)
         low, high = (
             far_short(self.log_evidence - elbo + sign * noise, self.dim) for sign in (-1, 1)
         )
         unsure = self.on_road & (low != high)
-        sure_elbo, _ = self._seen_afresh(unsure, self.options.n_fresh)
+        sure_elbo, _ = self._fresh_moments(unsure, self.options.n_fresh)
         return np.where(unsure, far_short(self.log_evidence - sure_elbo, self.dim), low)
 
-    def _seen_afresh(
+    def _fresh_moments(
         self, wanted: Bool[np.ndarray, " problems"], n: int
     ) -> tuple[Float[np.ndarray, " problems"], Float[np.ndarray, " problems"]]:
         """Mean and variance of `log p~ - log q` at the first of the fresh draws of Laplace's
