@@ -17,6 +17,10 @@ demo: $(READY)
 test: $(READY)
 	$(RUN) -m pytest -q -n 2
 
+# Which lines the tests run. Processes that tests start are not counted.
+coverage: $(READY)
+	$(RUN) -m pytest -q -n 2 --cov=mixvi --cov-report=term:skip-covered
+
 lint: $(READY)
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
