@@ -6,7 +6,7 @@ VENV := .venv
 RUN := $(VENV)/bin/python
 READY := $(VENV)/.ready
 
-.PHONY: demo test lint bench bench-models bench-hard check-estimators paper kill-paper paper-misses clean
+.PHONY: demo test coverage lint bench bench-models bench-hard check-estimators paper kill-paper paper-misses clean
 
 # Under three minutes on two cores; nothing is downloaded.
 demo: $(READY)
