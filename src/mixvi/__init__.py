@@ -32,7 +32,8 @@ from ._fit._posteriors import Posteriors as Posteriors
 from ._fit._screen import Screening as Screening
 from ._fit._screen import best_together as best_together
 from ._fit._screen import screen as screen
+from ._judge._diagnosis import Estimate as Estimate
 from ._judge._psis import psis as psis
-from ._judge._verdict import Estimate as Estimate
+from ._judge._verdict import Reason as Reason
 
 __version__ = "0.1.0"

@@ -13,7 +13,7 @@ from mixvi._fit._batch import Batch
 from mixvi._fit._many import _prepare_batch
 from mixvi._fit._options import checked
 from mixvi._fit._together import solved_together
-from mixvi._judge._scalars import fresh_scalars, wider_scalars
+from mixvi._judge._scalars import fresh_scalars, mixed_scalars
 from targets import (
     DOUBLE,
     Counted,
@@ -292,16 +292,15 @@ def test_what_fresh_draws_tell_is_the_same_for_one_and_for_many():
     log_q = rng.standard_normal((5, 400))
     log_p = log_q + np.array([0.0, 0.1, 1.0, 3.0, 1e-9])[:, None] * rng.standard_t(3, (5, 400))
     with jax.enable_x64(True):
-        many = jax.jit(jax.vmap(lambda *one: fresh_scalars(*one[:2], z, one[2], jnp)))
-        wider = jax.jit(jax.vmap(lambda *one: wider_scalars(z, *one, jnp)))
-        told, far = many(log_p, log_q, root), wider(log_p, root)
+        many = jax.jit(jax.vmap(lambda *one: fresh_scalars(*one, jnp)))
+        mixed = jax.jit(jax.vmap(lambda *one: mixed_scalars(z, *one, -1.0, 0.5, jnp)))
+        told, weighed = many(log_p, log_q), mixed(log_p, log_q, root)
     for i in range(5):
         np.testing.assert_allclose(
             [one[i] for one in told],
-            fresh_scalars(log_p[i], log_q[i], z, root[i]),
+            fresh_scalars(log_p[i], log_q[i]),
             rtol=1e-8,
             atol=1e-10,
         )
-        np.testing.assert_allclose(
-            [one[i] for one in far], wider_scalars(z, log_p[i], root[i]), rtol=1e-8
-        )
+        alone = mixed_scalars(z, log_p[i], log_q[i], root[i], -1.0, 0.5)
+        np.testing.assert_allclose([one[i] for one in weighed], alone, rtol=1e-7, atol=1e-9)

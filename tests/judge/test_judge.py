@@ -1,27 +1,39 @@
 """PSIS against ArviZ and against a tail of known shape; the verdicts."""
 
+import dataclasses
 import math
 
 import jax.numpy as jnp
 import numpy as np
 import pytest
+from scipy import stats
 from scipy.special import digamma, polygamma
 
 import mixvi
 from mixvi._approximate._laplace import laplace
-from mixvi._judge._fresh import first_look
+from mixvi._judge._diagnosis import (
+    Diagnosis,
+    Elsewhere,
+    Estimate,
+    Moments,
+    OtherMode,
+    SymmetrySeen,
+)
+from mixvi._judge._fresh import first_look, judged
+from mixvi._judge._mixture import with_moments
 from mixvi._judge._psis import psis
-from mixvi._judge._scalars import diagnose
-from mixvi._judge._verdict import Diagnosis, Elsewhere, Estimate, Moments, OtherMode, verdict
+from mixvi._judge._scalars import diagnose, mixed_scalars, moment_errors
+from mixvi._judge._verdict import DEFAULT_THRESHOLDS, Subject, is_sure, judge
+from mixvi._law._gaussian import normal_logpdf
 from targets import density_of
 
 
 @pytest.mark.parametrize("n", [100, 1000, 5000])
 @pytest.mark.parametrize("seed", range(4))
 def test_psis_agrees_with_arviz(n, seed):
-    stats = pytest.importorskip("arviz_stats.base").array_stats
+    array_stats = pytest.importorskip("arviz_stats.base").array_stats
     log_ratio = 1.5 * np.random.default_rng([n, seed]).standard_normal(n)
-    log_weights, khat = stats.psislw(-log_ratio, r_eff=1.0)
+    log_weights, khat = array_stats.psislw(-log_ratio, r_eff=1.0)
     weights, ours = psis(log_ratio)
     assert ours == pytest.approx(float(khat), abs=0.02)
     theirs = np.exp(log_weights)
@@ -53,36 +65,94 @@ def test_one_ratio_above_all():
 def test_elbo_and_its_error():
     rng = np.random.default_rng(1)
     log_p, log_q = rng.normal(2, 0.3, 400), rng.normal(1, 0.4, 400)
-    d = diagnose(log_p, log_q, rng.standard_normal((400, 2)), np.eye(2))
+    d = diagnose(log_p, log_q)
     assert d.elbo.value == pytest.approx((log_p - log_q).mean())
     assert d.elbo.se == pytest.approx((log_p - log_q).std(ddof=1) / 20)
 
 
+def mixed(z, log_p, root, elbo=0.0):
+    """Moments from draws of the Gaussian itself, a mixture of one part."""
+    return mixed_scalars(z, log_p, normal_logpdf(z, 0.0), root, elbo, 0.0).moments
+
+
 def test_kl_of_a_shifted_gaussian():
-    """Log ratios of N(0, 1) draws against N(0.3, 1): KL = 0.3^2 / 2."""
-    z = np.random.default_rng(2).standard_normal(100_000)
-    d = diagnose(-0.5 * (z - 0.3) ** 2, -0.5 * z**2, z[:, None], np.eye(1))
+    """Draws of N(0, 1) against N(0.3, 1): KL = 0.3^2 / 2."""
+    z = np.random.default_rng(2).standard_normal((100_000, 1))
+    log_p = normal_logpdf(z - 0.3, 0.0)
+    d = diagnose(log_p, normal_logpdf(z, 0.0))
+    m = mixed(z, log_p, np.eye(1), d.elbo.value)
     assert d.kl == pytest.approx(0.045, abs=0.004)
-    assert d.moments.mean_off == pytest.approx(0.3, abs=0.02)
-    assert d.moments.sd_ratio == pytest.approx(1.0, abs=0.02)
+    assert m.kl == pytest.approx(0.045, abs=0.004)
+    assert m.mean_off == pytest.approx(0.3, abs=0.02)
+    assert m.sd_ratio == pytest.approx(1.0, abs=0.02)
 
 
 @pytest.mark.parametrize("n", [48, 1000])
 def test_moments_of_equal_weights_are_the_gaussians_own(n):
     """However the draws fell: 48 of them alone put one of twenty sds off by a quarter."""
     z = np.random.default_rng(3).standard_normal((n, 20))
-    d = diagnose(np.zeros(n), np.zeros(n), z, np.diag(np.linspace(0.1, 3, 20)))
-    assert d.moments.mean_off == pytest.approx(0, abs=1e-12)
-    assert d.moments.sd_ratio == pytest.approx(1, abs=1e-12)
+    m = mixed(z, normal_logpdf(z, 0.0), np.diag(np.linspace(0.1, 3, 20)))
+    assert m.mean_off == pytest.approx(0, abs=1e-12)
+    assert m.sd_ratio == pytest.approx(1, abs=1e-12)
 
 
 def test_moments_of_a_scaled_gaussian_from_few_draws():
     """N(0, 1.05^2) against N(0, 1): what luck does to 100 draws is taken off."""
     z = np.random.default_rng(4).standard_normal((100, 1))
-    log_p = -0.5 * (z[:, 0] / 1.05) ** 2
-    d = diagnose(log_p, -0.5 * z[:, 0] ** 2, z, np.eye(1))
-    assert d.moments.sd_ratio == pytest.approx(1.05, abs=0.02)
-    assert d.moments.mean_off < 0.03
+    m = mixed(z, normal_logpdf(z / 1.05, math.log(1.05)), np.eye(1))
+    assert m.sd_ratio == pytest.approx(1.05, abs=0.02)
+    assert m.mean_off < 0.03
+
+
+@pytest.mark.parametrize("dim", [2, 30, 300])
+def test_standard_errors_of_moments_are_those_of_other_draws(dim):
+    """The spread of the mean's error over forty sets of draws, against what one set says."""
+    rng = np.random.default_rng(5)
+    sd = np.ones(dim)
+    sd[0] = 1.3
+    off, told = [], []
+    for _ in range(40):
+        z = rng.standard_normal((500, dim))
+        log_p = normal_logpdf(z / sd, math.log(1.3))
+        log_p += 0.1 * z[:, -1]
+        errors = moment_errors(z, log_p, normal_logpdf(z, 0.0), np.eye(dim))
+        off.append(errors.mean[-1])
+        told.append(errors.mean_se[-1])
+    assert np.mean(told) == pytest.approx(np.std(off), rel=0.5)
+    assert np.mean(off) == pytest.approx(0.1, abs=0.03)
+
+
+def test_the_worst_of_many_moments_is_worst_by_luck_too():
+    """Three hundred parameters, all right; weights that vary by one nat. What is said to be off is
+    much less than the largest error."""
+    rng = np.random.default_rng(6)
+    z = rng.standard_normal((1000, 300))
+    log_p = normal_logpdf(z, 0.0) + rng.normal(0, 1, 1000)
+    errors = moment_errors(z, log_p, normal_logpdf(z, 0.0), np.eye(300))
+    m = mixed(z, log_p, np.eye(300))
+    assert errors.mean.max() > 0.1
+    assert m.mean_off < 0.06
+    assert m.sd_ratio < 1.06
+
+
+@pytest.mark.parametrize("nu", [3.0, 4.0])
+def test_moments_of_a_heavy_tail_by_a_mixture(nu):
+    """Student's t has a standard deviation of sqrt(nu / (nu - 2)). Draws of N(0, 1) miss most of
+    it; the mixture with draws further out does not."""
+    shape = stats.t(nu)
+    target = density_of(lambda w: -0.5 * (nu + 1) * jnp.log1p(w[0] ** 2 / nu) - 0.5 * w[1] ** 2, 2)
+    root = np.diag([shape.std(), 1.0])
+    fresh = judged(target, np.zeros(2), root, 0, 1000, all_of_them=True)
+    told = with_moments(target, np.zeros(2), root, 0, fresh, None, lambda said: False)
+    m = told.diagnosis.moments
+    assert told.diagnosis.looked_far
+    assert m.khat < 0.5
+    assert m.sd_ratio < 1.1
+    narrow = np.diag([1.0, 1.0])
+    fresh = judged(target, np.zeros(2), narrow, 0, 1000, all_of_them=True)
+    told = with_moments(target, np.zeros(2), narrow, 0, fresh, None, lambda said: False)
+    assert told.diagnosis.moments.sd_ratio == pytest.approx(shape.std(), rel=0.08)
+    assert told.diagnosis.moments.sd_at == 0
 
 
 class Slow(mixvi.Density):
@@ -146,31 +216,104 @@ def test_the_number_of_fresh_draws_that_a_user_asks_for(n):
     assert len(post.importance_weights()[1]) == n
 
 
-FINE, ODD, WRONG = Moments(0.1, 0.02, 1.02), Moments(0.1, 0.02, 1.3), Moments(0.1, 0.7, 1.02)
+NAMES = ("a", "b", "tau", "z")
 
 
-def said(converged=True, elsewhere=Elsewhere(), elbo_fixed=None, **changes):  # noqa: B008
-    base = {"elbo": Estimate(-5.0, 0.01), "khat": 0.2, "kl": 0.05, "ess": 900.0, "moments": FINE}
-    d = Diagnosis(**{**base, "n_non_finite": 0, "n_draws": 1000, **changes})
-    return verdict(4, converged, d, elbo_fixed, elsewhere)
+def moments(**changes):
+    fine = dict(khat=0.1, kl=0.05, mean_off=0.02, mean_se=0.01, mean_at=1)
+    fine |= dict(sd_ratio=1.02, sd_se=0.01, sd_at=2, tail_share=0.001)
+    return Moments(**{**fine, **changes})
+
+
+def said(elsewhere=Elsewhere(), subject=None, looked_far=True, **changes):  # noqa: B008
+    fields = {f.name for f in dataclasses.fields(Moments)}
+    own = {name: changes.pop(name) for name in list(changes) if name in fields}
+    base = {"elbo": Estimate(-5.0, 0.01), "khat": 0.2, "kl": 0.05, "ess": 900.0}
+    base |= {"n_non_finite": 0, "n_draws": 1000, "n_mixed": 2000, "looked_far": looked_far}
+    d = Diagnosis(**{**base, "moments": moments(**own), **changes})
+    return judge(subject or Subject(NAMES, "full"), d, elsewhere)
 
 
 def test_verdicts():
-    assert said().startswith("Trust: fresh draws agree")
-    assert said(khat=0.6).startswith("Use with importance weights")
-    assert said(khat=0.69).startswith("Do not trust: k-hat is 0.69")
-    assert said(khat=1.9, wider=FINE).startswith("Trust: k-hat 1.90")
-    assert said(moments=ODD).startswith("Use with importance weights")
-    assert said(khat=0.69, wider=ODD).startswith("Use with importance weights")
-    assert said(moments=WRONG).startswith("Do not trust: weighted draws agree")
-    assert said(kl=0.8).startswith("Do not trust: k-hat 0.20, about 0.8 nat")
-    assert said(n_non_finite=3).startswith("Do not trust: 3 of 1000")
-    assert said(converged=False).startswith("Do not trust: the search")
-    assert said(elbo_fixed=-4.0).startswith("Use with importance weights: fitted too closely")
-    assert said(elsewhere=Elsewhere((OtherMode(20.0, 0.4),))).startswith("Do not trust: 1 other")
-    assert said(elsewhere=Elsewhere((OtherMode(20.0, 1e-6),))).startswith("Trust")
-    assert said(elsewhere=Elsewhere((), 0.1)).startswith("Do not trust: heavy tails")
-    assert verdict(4, True, None, None, Elsewhere()).startswith("Not judged")
+    assert said().sentence.startswith("Trust: fresh draws agree")
+    assert said().level == "trust"
+    assert said().reasons == ()
+    (reason,) = said(sd_ratio=1.28).reasons
+    assert (reason.test, reason.level, reason.parameter) == ("sd", "weigh", "tau")
+    assert (reason.value, reason.limit) == (1.28, DEFAULT_THRESHOLDS.weigh[1])
+    told = said(sd_ratio=1.28).sentence
+    assert told.startswith("Use with importance weights: the standard deviation of tau is off by")
+    assert said(sd_ratio=1.28, subject=None).level == "weigh"
+    (reason,) = said(mean_off=0.7).reasons
+    assert (reason.test, reason.level, reason.parameter) == ("mean", "reject", "b")
+    assert said(mean_off=0.7).sentence.startswith("Do not trust: the mean of b is off by 0.7")
+    assert said(khat=0.9).level == "reject"
+    assert said(kl=0.8).reasons[0].test == "distance"
+    assert said(tail_share=0.05).level == "weigh"
+    assert said(tail_share=0.2).level == "reject"
+    assert said(tail_share=0.2, looked_far=False).level == "trust"
+    (reason,) = said(n_non_finite=3).reasons
+    assert (reason.test, reason.value) == ("finite", 3)
+
+
+def test_what_the_search_says_of_itself():
+    stopped = Subject(NAMES, "eig", converged=False)
+    assert said(subject=stopped).sentence.startswith("Do not trust: the search stopped")
+    close = Subject(NAMES, "eig", elbo_fixed=-4.0)
+    assert said(subject=close).sentence.startswith("Use with care: fitted too closely")
+    off = Subject(NAMES, "eig", ran_off=("log_alpha",))
+    assert said(subject=off).reasons[0].test == "hyper"
+    assert "log_alpha ran off" in said(subject=off).sentence
+    assert judge(Subject(NAMES, "eig"), None, Elsewhere()).level is None
+    assert judge(stopped, None, Elsewhere()).level == "reject"
+
+
+@pytest.mark.parametrize("family", ["auto", "full", "eig", "laplace"])
+def test_no_richer_family_than_the_richest_is_advised(family):
+    told = said(kl=3.0, subject=Subject(NAMES, family)).sentence
+    assert ("family=" in told) is (family in ("eig", "laplace"))
+
+
+def elsewhere(share, is_image=False, **more):
+    mode = OtherMode(20.0, share, np.zeros(4), -3.0, is_image)
+    return Elsewhere((mode,), 1, share, **more)
+
+
+def test_other_modes_in_the_verdict():
+    told = said(elsewhere(0.4))
+    assert told.sentence.startswith("Do not trust: 1 other mode seen, with about 40%")
+    assert "init=post.modes[1].point" in told.sentence
+    assert (told.reasons[0].test, told.reasons[0].value) == ("modes", 0.4)
+    assert said(elsewhere(1e-6)).level == "trust"
+    labels = (SymmetrySeen("labels", ("m",), "labels switch"),)
+    image = elsewhere(0.5, is_image=True, symmetries=labels)
+    assert 'symmetric="accept"' in said(image).sentence
+    accepts = Subject(NAMES, "full", accepts_images=True)
+    assert said(image, accepts).level == "trust"
+    assert "one of 2 that are images" in said(image, accepts).sentence
+    # What is no image is not accepted.
+    assert said(elsewhere(0.5), accepts).level == "reject"
+
+
+def test_near_a_limit_the_word_is_not_sure():
+    limit = DEFAULT_THRESHOLDS.weigh[1]
+    subject, nowhere = Subject(NAMES, "full"), Elsewhere()
+
+    def sure(tail=nowhere, **changes):
+        base = Diagnosis(Estimate(-5.0, 0.01), 0.2, 0.05, 900.0, 0, 1000, n_mixed=2000)
+        told = dataclasses.replace(base, moments=moments(**changes))
+        return is_sure(told, subject, tail)
+
+    assert sure()
+    assert not sure(sd_ratio=limit * 1.01, sd_se=0.02)
+    assert not sure(sd_ratio=limit / 1.01, sd_se=0.02)
+    assert sure(sd_ratio=limit / 1.01, sd_se=0.002)
+    assert sure(sd_ratio=2.0, sd_se=0.1)
+    assert not sure(khat=0.69)
+    # A tail that probes suspect has to be looked at.
+    assert not sure(Elsewhere(tail_share=0.03))
+    # What nothing can change is sure.
+    assert sure(elsewhere(0.5), sd_ratio=limit * 1.01)
 
 
 @pytest.mark.parametrize("a", [0.1, 0.2, 1.0, 5.0, 20.0, 500.0])
@@ -199,7 +342,7 @@ def test_mass_in_flat_tails_is_seen(width):
 
 
 def test_non_finite_draws_are_counted():
-    d = diagnose(np.array([0.0, -np.inf, np.nan]), np.zeros(3), np.zeros((3, 1)), np.eye(1))
+    d = diagnose(np.array([0.0, -np.inf, np.nan]), np.zeros(3))
     assert d.n_non_finite == 2
     assert d.elbo.value == -math.inf
 

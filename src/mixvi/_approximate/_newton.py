@@ -8,6 +8,7 @@ A trial point brings its own gradient and Hessian: it is seldom refused.
 
 import dataclasses
 import math
+from collections.abc import Callable
 
 import numpy as np
 from jaxtyping import Float
@@ -66,9 +67,16 @@ class ModeSearch:
     path: tuple[Place, ...]
 
 
-def newton(density: Density, start: Vector, tol: float, max_steps: int = 300) -> ModeSearch:
+def newton(
+    density: Density,
+    start: Vector,
+    tol: float,
+    max_steps: int = 300,
+    until: Callable[[Place], bool] | None = None,
+) -> ModeSearch:
     """Ends where the decrement `sqrt(g^T P^-1 g)`, the distance to the mode in units of the
-    curvature, is below `tol` and still shrinking as Newton's method makes it shrink."""
+    curvature, is below `tol` and still shrinking as Newton's method makes it shrink; or at a place
+    of which `until` is true."""
     here = Place.at(density, start)
     path, growth, n_steps, n_damped, n_escapes = [here], 4.0, 0, 0, 0
 
@@ -88,6 +96,8 @@ def newton(density: Density, start: Vector, tol: float, max_steps: int = 300) ->
         here, step = new, newton_step(new, damping)
         if _arrived(here, step, last, tol, start, density.resolution):
             return ended(Code.OK)
+        if until is not None and until(here):
+            return ended(Code.RAN_OUT_OF_STEPS)
         # In a flat tail the damping must outgrow a curvature of nearly zero by any factor: the
         # search is stuck only when its steps no longer move the point.
         unmoved = bool((here.point + step.move == here.point).all())

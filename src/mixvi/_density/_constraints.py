@@ -38,6 +38,16 @@ class Constraints:
             tuple(kind.free_path(path) for kind, _, path in its),
         )
 
+    @functools.cached_property
+    def names_of_user(self) -> tuple[str, ...]:
+        """For every unbounded number the user's name of it, or of the array that it belongs to."""
+        user, free = self.user, self.free
+        names = []
+        firsts = np.cumsum([0, *user.sizes])
+        for first, size, n, path in zip(firsts, user.sizes, free.sizes, user.paths, strict=False):
+            names += user.names[first : first + size] if n == size else [path] * n
+        return tuple(names)
+
     def constrain(self, flat: Shaped[Any, "*batch dim"], xp: Any = jnp) -> PyTree:
         """The user's parameters."""
         leaves = jtu.tree_leaves(self.free.unravel(flat))
@@ -57,6 +67,12 @@ class Constraints:
         with np.errstate(all="ignore"):
             made = self.constrain(np.asarray(flat, np.float64), np)
             return jtu.tree_map(lambda leaf: np.asarray(leaf).astype(flat.dtype), made)
+
+    def flat(self, flat: Shaped[np.ndarray, "*batch dim"]) -> Shaped[np.ndarray, "*batch user"]:
+        """The user's parameters in one vector."""
+        lead = flat.shape[:-1]
+        leaves = jtu.tree_leaves(self.constrained(flat))
+        return np.concatenate([np.reshape(leaf, (*lead, -1)) for leaf in leaves], -1)
 
     def log_dets(self, flat: Shaped[np.ndarray, "*batch dim"]) -> Float[np.ndarray, "*batch"]:
         with np.errstate(all="ignore"):

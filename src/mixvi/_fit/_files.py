@@ -9,8 +9,9 @@ import numpy as np
 from .._approximate._laplace import CurvatureReport
 from .._density._constraints import kinds_from, kinds_to
 from .._density._target import flatten
+from .._judge._diagnosis import Diagnosis, Elsewhere, Estimate, Moments, OtherMode, SymmetrySeen
 from .._judge._fresh import Judged
-from .._judge._verdict import Diagnosis, Elsewhere, Estimate, Moments, OtherMode
+from .._judge._verdict import REJECT, TRUST, WEIGH, Reason, Verdict
 from .._law import _store
 from .._law._gaussian import Gaussian
 from ._hyper import HyperReport
@@ -22,23 +23,10 @@ def read(path: str | Path) -> dict[str, Any]:
     header, arrays = _store.read(path)
     judged = None
     if header["diagnosis"] is not None:
-        fields = dict(header["diagnosis"])
-        elbo, moments, wider = (fields.pop(name) for name in ("elbo", "moments", "wider"))
-        diagnosis = Diagnosis(
-            elbo=Estimate(**elbo),
-            moments=Moments(**moments),
-            wider=wider and Moments(**wider),
-            **fields,
+        judged = Judged(
+            _diagnosis(header["diagnosis"]), arrays["z"], arrays["log_p"], arrays["log_q"]
         )
-        judged = Judged(diagnosis, arrays["z"], arrays["log_p"], arrays["log_q"])
-    plain = (
-        "family",
-        "log_evidence_laplace",
-        "elbo_fixed",
-        "converged",
-        "status",
-        "verdict",
-    )
+    plain = ("family", "log_evidence_laplace", "elbo_fixed", "converged", "status")
     hyper = None
     if (fields := header["hyper"]) is not None:
         structure = _store.structure_from(fields.pop("structure"))
@@ -48,8 +36,6 @@ def read(path: str | Path) -> dict[str, Any]:
     if (kinds := header.get("constraints")) is not None:
         constraints = kinds_from(structure, kinds)
         structure = constraints.free
-    # Version 0.1.0 called it otherwise.
-    tail_share = header.get("tail_share", header.get("beyond", 0.0))
     return dict(
         hyper_report=hyper,
         structure=structure,
@@ -58,11 +44,48 @@ def read(path: str | Path) -> dict[str, Any]:
         mode=arrays["mode"],
         flat_mean_se=arrays.get("mean_se"),
         judged=judged,
-        elsewhere=Elsewhere(tuple(OtherMode(**m) for m in header["modes"]), tail_share),
+        elsewhere=_elsewhere(header, arrays),
+        judgement=_judgement(header),
         hessian=CurvatureReport(**header["curvature"]),
         stats=Stats.from_file(header["stats"]),
         **{name: header[name] for name in plain},
     )
+
+
+def _diagnosis(fields: dict[str, Any]) -> Diagnosis:
+    """Of this version or an earlier one, which had other moments."""
+    fields = dict(fields)
+    elbo, moments = Estimate(**fields.pop("elbo")), fields.pop("moments")
+    if "wider" in fields:
+        del fields["wider"]
+        moments = None
+    return Diagnosis(elbo=elbo, moments=moments and Moments(**moments), **fields)
+
+
+def _elsewhere(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Elsewhere:
+    if "elsewhere" not in header:
+        # Earlier versions knew distances and shares.
+        modes = tuple(OtherMode(**mode) for mode in header["modes"])
+        tail_share = header.get("tail_share", header.get("beyond", 0.0))
+        return Elsewhere(modes, len(modes), float(sum(one.share for one in modes)), tail_share)
+    fields, points = dict(header["elsewhere"]), arrays.get("mode_points", ())
+    modes = [
+        OtherMode(**{**one, "relation": tuple(one["relation"])}, point=point)
+        for one, point in zip(fields.pop("modes"), points, strict=True)
+    ]
+    seen = [
+        SymmetrySeen(**{**one, "names": tuple(one["names"])}) for one in fields.pop("symmetries")
+    ]
+    return Elsewhere(modes=tuple(modes), symmetries=tuple(seen), **fields)
+
+
+def _judgement(header: dict[str, Any]) -> Verdict:
+    if "reasons" not in header:
+        first = header["verdict"].split()[0]
+        level = {"Trust:": TRUST, "Use": WEIGH, "Not": None}.get(first, REJECT)
+        return Verdict(level, (), header["verdict"])
+    reasons = tuple(Reason(**one) for one in header["reasons"])
+    return Verdict(header["trust"], reasons, header["verdict"])
 
 
 def written(post: Any, path: str | Path) -> Path:
@@ -77,16 +100,19 @@ def _to_store(post: Any) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         "converged": post.converged,
         "status": post.status,
         "verdict": post.verdict,
+        "trust": post.trust,
+        "reasons": [dataclasses.asdict(reason) for reason in post.reasons],
         "stats": dataclasses.asdict(post.stats),
         "curvature": dataclasses.asdict(post.curvature),
-        "modes": [dataclasses.asdict(mode) for mode in post.elsewhere.modes],
-        "tail_share": post.elsewhere.tail_share,
+        "elsewhere": _elsewhere_to(post.elsewhere),
         "diagnosis": dataclasses.asdict(post.judged.diagnosis) if post.judged else None,
         "structure": _store.structure_to(post._shown),
         "constraints": post.constraints and kinds_to(post.constraints),
         "hyper": None,
     }
     arrays = {"mean": post.flat_mean, "root": post.root, "mode": post.mode}
+    if post.elsewhere.modes and post.elsewhere.modes[0].point is not None:
+        arrays["mode_points"] = np.stack([mode.point for mode in post.elsewhere.modes])
     if post.flat_mean_se is not None:
         arrays["mean_se"] = post.flat_mean_se
     if (report := post.hyper_report) is not None:
@@ -103,3 +129,11 @@ def _to_store(post: Any) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     if post.judged:
         arrays |= {"z": post.judged.z, "log_p": post.judged.log_p, "log_q": post.judged.log_q}
     return header, arrays
+
+
+def _elsewhere_to(elsewhere: Elsewhere) -> dict[str, Any]:
+    """Points of modes are arrays, and go apart."""
+    fields = dataclasses.asdict(elsewhere)
+    for mode in fields["modes"]:
+        del mode["point"]
+    return fields

@@ -23,11 +23,6 @@ class HyperReport:
     at_edge: bool
 
     @property
-    def warning(self) -> str:
-        """What the verdict has to say of it."""
-        return f" But {', '.join(self.ran_off)} ran off (see status)." if self.ran_off else ""
-
-    @property
     def sentence(self) -> str:
         """What the status has to say of it; nothing when all went well."""
         said = ""

@@ -20,6 +20,7 @@ from .._errors import InputError
 AUTO = "auto"
 OPTIMISERS = (AUTO, "bfgs", "lbfgs", "scg", "stein")
 ANCHORS = (AUTO, "mode", "average")
+SYMMETRIC = ("report", "accept")
 N_FRESH = 1000
 
 F = TypeVar("F", bound=Callable)
@@ -34,6 +35,7 @@ class LaplaceOptions(TypedDict, total=False):
     hyper_steps: int
     memory: int | str | None
     dtype: str
+    symmetric: str
 
 
 class FitOptions(LaplaceOptions, total=False):
@@ -62,6 +64,7 @@ _DEFAULTS = FitOptions(
     hyper_steps=200,
     memory=None,
     dtype="float64",
+    symmetric="report",
 )
 DEFAULTS: dict[str, Any] = {**_DEFAULTS}
 
@@ -120,6 +123,7 @@ class Options:
     hyper_steps: int
     memory: int
     dtype: np.dtype
+    symmetric: str
 
     @property
     def family_name(self) -> str:
@@ -201,6 +205,7 @@ def checked(given: FitOptions) -> Options:
     one_of("on_indefinite", asked["on_indefinite"], POLICIES)
     one_of("anchor", asked["anchor"], ANCHORS)
     one_of("dtype", asked["dtype"], tuple(FLOAT_TYPES))
+    one_of("symmetric", asked["symmetric"], SYMMETRIC)
     key_words(asked["key"])
     family = asked["family"]
     is_auto = isinstance(family, str) and family == AUTO
@@ -223,6 +228,7 @@ def checked(given: FitOptions) -> Options:
         hyper_steps=_count("hyper_steps", asked["hyper_steps"], least=0),
         memory=_bytes(asked["memory"]),
         dtype=FLOAT_TYPES[asked["dtype"]],
+        symmetric=asked["symmetric"],
     )
 
 

@@ -12,7 +12,8 @@ from .._approximate._stein import SteinState
 from .._arrays._draws import Quadrature
 from .._density._target import UNBOUNDED, explain_non_finite
 from .._errors import Code, IndefiniteHessianError, MixviError, NoModeError, NonFiniteError
-from .._judge._verdict import Elsewhere, verdict
+from .._judge._diagnosis import Elsewhere
+from .._judge._verdict import REJECT, Reason, Subject, Verdict, judge
 from .._law._gaussian import Gaussian
 from ._case import Case, Fitted
 from ._events import HessianRepaired
@@ -35,8 +36,7 @@ def finish(case: Case, fitted: Fitted, elsewhere: Elsewhere) -> Outcome:
     diagnosis = None if fresh is None else fresh.diagnosis
     of_mean = None if fitted.inspection is None or _by_points(case, fitted) else fitted.inspection
     dtype = case.options.dtype
-    hyper = _hyper(case, fitted)
-    converged = fitted.converged and (hyper is None or hyper.converged)
+    hyper, subject = _hyper(case, fitted), subject_of(case, fitted)
     post = Posterior(
         structure=case.problem.target.structure,
         family=fitted.name,
@@ -47,16 +47,35 @@ def finish(case: Case, fitted: Fitted, elsewhere: Elsewhere) -> Outcome:
         flat_mean_se=None if of_mean is None else of_mean.mean_se,
         judged=fresh,
         elsewhere=elsewhere,
-        converged=converged,
+        converged=subject.converged,
         hyper_report=hyper,
         status=_status(case, fitted, hyper),
-        verdict=verdict(mode.size, converged, diagnosis, elbo_fixed, elsewhere)
-        + (hyper.warning if hyper is not None else ""),
+        judgement=judge(subject, diagnosis, elsewhere),
         stats=_stats(case, fitted),
         hessian=(found.precision, found.gradient, found.n_repaired),
         constraints=case.problem.target.constraints,
     )
     return post, None
+
+
+def subject_of(case: Case, fitted: Fitted) -> Subject:
+    """What is to be judged."""
+    hyper, target = _hyper(case, fitted), case.problem.target
+    names = target.structure.names
+    if target.constraints is not None:
+        names = target.constraints.names_of_user
+    return Subject(
+        names=names,
+        family=AUTO if case.options.is_auto else fitted.name,
+        converged=fitted.converged and (hyper is None or hyper.converged),
+        elbo_fixed=None if fitted.state is None else fitted.state.elbo,
+        ran_off=() if hyper is None else hyper.ran_off,
+        accepts_images=case.options.symmetric == "accept",
+    )
+
+
+def _failed(status: str) -> Reason:
+    return Reason("failed", REJECT, None, math.nan, math.nan, status)
 
 
 def failure(case: Case, fitted: Fitted | None = None) -> Outcome:
@@ -77,7 +96,7 @@ def failure(case: Case, fitted: Fitted | None = None) -> Outcome:
         converged=False,
         hyper_report=_unlearnt(case),
         status=status,
-        verdict=f"No Gaussian: {status}",
+        judgement=Verdict(REJECT, (_failed(status),), f"No Gaussian: {status}"),
         stats=_stats(case, Fitted(options.family_name)),
         hessian=(found.precision, found.gradient, found.n_repaired),
         constraints=case.problem.target.constraints,

@@ -14,13 +14,15 @@ from .._arrays._roots import Root
 from .._density._constraints import Constraints
 from .._density._target import Structure
 from .._errors import InputError
+from .._judge._diagnosis import Elsewhere, Estimate
 from .._judge._fresh import Judged
 from .._judge._psis import psis
-from .._judge._verdict import Elsewhere, Estimate
+from .._judge._verdict import Reason, Verdict
 from .._law._bounded_moments import bounded_moments
 from .._law._gaussian import Gaussian
 from . import _files
 from ._hyper import HyperReport
+from ._modes import PosteriorMode, modes_of
 from ._stats import Stats
 from ._summary import summary_of
 
@@ -59,7 +61,7 @@ class Posterior:
     converged: bool
     hyper_report: HyperReport | None
     status: str
-    verdict: str
+    judgement: Verdict
     stats: Stats
     # the negative Hessian and gradient at the mode, or the report that was made of them
     hessian: tuple[Any, Any, int] | CurvatureReport
@@ -195,6 +197,27 @@ class Posterior:
             return self.log_evidence_laplace
         exact = self.stats.draws_kind == Quadrature.kind
         return self.elbo_fixed if exact or self.elbo is None else self.elbo.value
+
+    @property
+    def verdict(self) -> str:
+        """One sentence: trust it, weigh it or leave it; and why."""
+        return self.judgement.sentence
+
+    @property
+    def trust(self) -> str | None:
+        """The verdict for programs: "trust", "weigh" or "reject"; None where it was not judged."""
+        return self.judgement.level
+
+    @property
+    def reasons(self) -> tuple[Reason, ...]:
+        """What speaks against it, the worst first; nothing where it is to be trusted."""
+        return self.judgement.reasons
+
+    @functools.cached_property
+    def modes(self) -> "tuple[PosteriorMode, ...]":
+        """The mode that this Gaussian covers, and others that were seen. (Of many images of one
+        another some are listed: `elsewhere.n_modes` is how many others there are.)"""
+        return modes_of(self)
 
     @property
     def hyper(self) -> PyTree:

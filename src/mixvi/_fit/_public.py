@@ -109,6 +109,8 @@ def fit(
     - `hyper_steps`: most evaluations of Laplace's evidence; 0 leaves its hyperparameters alone.
     - `memory`: bytes that a pass over the draws may take, such as "2GiB"; 1 GiB when left out
       (an eighth of an accelerator's).
+    - `symmetric`: where all modes seen are images of each other (labels switch, signs flip):
+      "report" them in the verdict, or "accept" one of equals and judge it alone.
     - `throw`: raise on failure; otherwise a Posterior of NaNs comes back with its status.
     - `dtype`: "float64", or "float32" on request.
 

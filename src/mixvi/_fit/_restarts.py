@@ -4,7 +4,7 @@ import dataclasses
 
 import numpy as np
 
-from .._judge._elsewhere import Mode, distinct
+from .._judge._modes import Mode, distinct
 from ._case import Problem
 from ._events import ModesSeen
 from ._outcome import Outcome
@@ -23,20 +23,21 @@ def solve(problem: Problem, warm: Posterior | None = None) -> Outcome:
 
 
 def _solve(problem: Problem, warm: Posterior | None) -> Outcome:
-    first = solved(problem, warm)
     if not problem.options.n_restarts:
-        return first
+        return solved(problem, warm)
     modes = _modes(problem)
+    # Modes at other hyperparameters are no modes of one posterior.
+    learns = problem.target.hyper_structure is not None
+    seen = () if learns else modes
+    first = solved(problem, warm, seen)
     # The first start has led to one of them already.
     new = [mode for mode in modes[:MOST_FITS] if not np.allclose(mode.place, first[0].mode, 1e-4)]
-    outcomes = [first, *(solved(dataclasses.replace(problem, start=one.place)) for one in new)]
-    post, error = max(outcomes, key=_bound)
+    starts = [dataclasses.replace(problem, start=one.place) for one in new]
+    post, error = max([first, *(solved(one, None, seen) for one in starts)], key=_bound)
     if error is not None or not modes:
         return post, error
-    evidence = np.array([mode.log_evidence for mode in modes])
-    share = np.exp(evidence - np.logaddexp.reduce(evidence))
-    own = int(np.argmin([_away(post, mode) for mode in modes]))
-    event = ModesSeen(len(modes), 1 + problem.options.n_restarts, float(share[own]))
+    share = _share(post, modes) if learns else 1 - post.elsewhere.share
+    event = ModesSeen(len(modes), 1 + problem.options.n_restarts, share)
     stats = dataclasses.replace(post.stats, modes=event.n_modes, share=event.share)
     return dataclasses.replace(post, status=f"{post.status} {event.sentence}", stats=stats), None
 
@@ -57,8 +58,15 @@ def _modes(problem: Problem) -> list[Mode]:
     for start in [problem.start, *spread_starts(problem, problem.options.n_restarts)]:
         one = mode_of(dataclasses.replace(problem, start=start)).found
         if one.found and np.isfinite(one.log_evidence):
-            found.append(Mode(one.mode, one.root, one.log_evidence))
-    return distinct(sorted(found, key=lambda mode: -mode.log_evidence))
+            found.append(Mode(one.mode, one.root, one.log_density, one.log_evidence))
+    return distinct(sorted(found, key=lambda mode: -mode.log_mass))
+
+
+def _share(post: Posterior, modes: list[Mode]) -> float:
+    """By evidence, of the mode that is nearest."""
+    evidence = np.array([mode.log_mass for mode in modes])
+    share = np.exp(evidence - np.logaddexp.reduce(evidence))
+    return float(share[int(np.argmin([_away(post, mode) for mode in modes]))])
 
 
 def _away(post: Posterior, mode: Mode) -> float:

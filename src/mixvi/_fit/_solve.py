@@ -8,6 +8,7 @@ family "auto" . Laplace, and on only while there is something to gain
 
 import dataclasses
 import math
+from collections.abc import Sequence
 
 import numpy as np
 
@@ -15,14 +16,17 @@ from .._approximate._evidence import tuned_laplace
 from .._approximate._families import FullRank
 from .._approximate._laplace import laplace
 from .._errors import Code
-from .._judge._elsewhere import Mode, searched_elsewhere
-from .._judge._fresh import first_look, fresh_elbo, judged, with_wider_draws
-from .._judge._verdict import Elsewhere
+from .._judge._diagnosis import Elsewhere
+from .._judge._elsewhere import Setting, searched_elsewhere
+from .._judge._fresh import first_look, fresh_elbo, judged
+from .._judge._mixture import with_moments
+from .._judge._modes import Mode
+from .._judge._verdict import is_sure
 from ._around import around
 from ._auto import climbing, is_poor
 from ._case import Case, Fitted, Problem
 from ._events import HigherModeFound
-from ._outcome import Outcome, failure, finish
+from ._outcome import Outcome, failure, finish, subject_of
 from ._posterior import Posterior
 from ._whole import re_anchored, whole
 
@@ -31,17 +35,18 @@ HIGHER = 1.0
 MOST_MOVES = 2
 
 
-def solved(problem: Problem, warm: Posterior | None = None) -> Outcome:
-    """Never raises for what the data did. Where probes find a higher mode, on from there."""
-    case, fitted, elsewhere, modes = _fitted(problem, warm)
+def solved(problem: Problem, warm: Posterior | None = None, seen: Sequence[Mode] = ()) -> Outcome:
+    """Never raises for what the data did. Where a higher mode is found, on from there. `seen`:
+    modes that other searches have found."""
+    case, fitted, elsewhere, modes = _fitted(problem, warm, seen)
     for _ in range(MOST_MOVES):
         if fitted is None or fitted.found_nothing or not modes or case.tuned is not None:
             break
-        best, now = max(modes, key=lambda mode: mode.log_evidence), _bound(case, fitted)
-        if not best.log_evidence > now + HIGHER:
+        best, now = max(modes, key=lambda mode: mode.log_mass), _bound(case, fitted)
+        if not best.log_mass > now + HIGHER:
             break
         there, moved, its_elsewhere, its_modes = _fitted(
-            dataclasses.replace(problem, start=best.place), None
+            dataclasses.replace(problem, start=best.place), None, seen
         )
         if moved is None or not _bound(there, moved) > now:
             break
@@ -50,13 +55,13 @@ def solved(problem: Problem, warm: Posterior | None = None) -> Outcome:
         elsewhere, modes = its_elsewhere, its_modes
     if fitted is None:
         return failure(case)
-    return finish(case, _with_wider_draws(case, fitted), elsewhere)
+    return finish(case, _with_moments(case, fitted, elsewhere), elsewhere)
 
 
 Solution = tuple[Case, Fitted | None, Elsewhere, list[Mode]]
 
 
-def _fitted(problem: Problem, warm: Posterior | None) -> Solution:
+def _fitted(problem: Problem, warm: Posterior | None, seen: Sequence[Mode]) -> Solution:
     case = mode_of(problem)
     found, problem = case.found, case.problem
     fitted = _with_mode(case, warm) if found.found else _without_mode(case)
@@ -66,7 +71,7 @@ def _fitted(problem: Problem, warm: Posterior | None) -> Solution:
     # have ended in a lesser mode.
     if not problem.options.diagnostics and (found.n_damped == 0 or problem.options.richest is None):
         return case, fitted, Elsewhere(), []
-    return _diagnosed(case, fitted)
+    return _diagnosed(case, fitted, seen)
 
 
 def mode_of(problem: Problem) -> Case:
@@ -82,16 +87,22 @@ def mode_of(problem: Problem) -> Case:
     return Case(dataclasses.replace(problem, density=density, target=target), found, tuned)
 
 
-def _with_wider_draws(case: Case, fitted: Fitted) -> Fitted:
-    """As many as there are fresh ones; where few of both do not agree, many of both."""
+def _with_moments(case: Case, fitted: Fitted, elsewhere: Elsewhere) -> Fitted:
+    """From as many draws as a steady word takes."""
     fresh, options = fitted.judged, case.options
-    if fresh is None or not options.diagnostics or not fresh.diagnosis.wants_wider:
+    if fresh is None or not options.diagnostics or fresh.diagnosis.n_non_finite:
         return fitted
-    ask = (fitted.density(case), *fitted.gaussian(case.found), options.key)
-    wider = with_wider_draws(*ask, fresh)
-    if len(fresh.log_p) < options.n_fresh and not wider.diagnosis.wider_agree:
-        wider = with_wider_draws(*ask, judged(*ask, options.n_fresh, fresh, all_of_them=True))
-    return dataclasses.replace(fitted, judged=wider)
+    subject = subject_of(case, fitted)
+    most = None if options.may_use_fewer else options.diagnostics
+    told = with_moments(
+        fitted.density(case),
+        *fitted.gaussian(case.found),
+        options.key,
+        fresh,
+        most,
+        lambda said: is_sure(said, subject, elsewhere),
+    )
+    return dataclasses.replace(fitted, judged=told)
 
 
 def _bound(case: Case, fitted: Fitted) -> float:
@@ -142,7 +153,7 @@ def _without_mode(case: Case) -> Fitted | None:
     return fitted if fitted.converged else None
 
 
-def _diagnosed(case: Case, fitted: Fitted) -> Solution:
+def _diagnosed(case: Case, fitted: Fitted, seen: Sequence[Mode]) -> Solution:
     density, key, n = fitted.density(case), case.options.key, case.options.n_fresh
     mean, root = fitted.gaussian(case.found)
     exactly = not case.options.may_use_fewer
@@ -150,11 +161,12 @@ def _diagnosed(case: Case, fitted: Fitted) -> Solution:
     fitted = dataclasses.replace(fitted, judged=fresh)
     if fresh.diagnosis.n_non_finite:
         return case, fitted, Elsewhere(), []
-    elbo, by_stein = fresh.diagnosis.elbo.value, fitted.name == "full"
     # The mode is that of the hyperparameters of Laplace's evidence; a family has others.
     found = None if case.learns and fitted.state is not None else case.found
-    return (
-        case,
-        fitted,
-        *searched_elsewhere(density, found, mean, root, elbo, key, around_mean=by_stein),
+    target = case.problem.target
+    setting = Setting(target.structure, target.constraints, case.problem.start)
+    by_stein = fitted.name == "full"
+    elsewhere, modes = searched_elsewhere(
+        density, found, mean, root, fresh, setting, key, around_mean=by_stein, seen=seen
     )
+    return case, fitted, elsewhere, modes

@@ -32,19 +32,14 @@ from .._density._counted import Counted
 from .._density._protocol import Density, coloured
 from .._density._target import precision_scope
 from .._errors import Code
-from .._judge._elsewhere import (
-    MOST_CLIMBS,
-    MOST_PROBED,
-    known_modes,
-    probes,
-    rays,
-    rising,
-    surprising,
-    without_climbs,
-)
-from .._judge._fresh import FEWEST, FIRST_LOOK, GAP, KNOWN, Judged, fresh_draws, wider_draws
-from .._judge._scalars import FreshScalars, fresh_scalars, wider_scalars
-from .._judge._verdict import AS_IT_IS, DEFAULT_THRESHOLDS, Elsewhere, Moments
+from .._judge._diagnosis import AS_IT_IS, Elsewhere
+from .._judge._elsewhere import Heights, Setting, as_high, candidates_of, closer_look, tail_of
+from .._judge._fresh import FEWEST, FIRST_LOOK, GAP, KNOWN, Judged, fresh_draws
+from .._judge._mixture import log_wider, wider_draws
+from .._judge._modes import Mode
+from .._judge._probes import MOST_PROBED, N_PROBES, along, rays
+from .._judge._scalars import FreshScalars, MixedScalars, fresh_scalars, mixed_scalars, wider_by
+from .._judge._verdict import TAIL_SUSPECTED, Subject, is_sure
 from .._law._gaussian import normal_logpdf
 from ._auto import GAIN, far_short
 from ._batch import KINDS, Batch, Index
@@ -64,14 +59,16 @@ RootsOf = Float[Any, "asked dim dim"]
 
 
 @side_by_side
-def _fresh_of(values, root, z, log_q):
+def _fresh_of(values, root, log_q):
     log_det = jnp.linalg.slogdet(root)[1]
-    return fresh_scalars(values, log_q - log_det, z, root, jnp)
+    return fresh_scalars(values, log_q - log_det, jnp)
 
 
 @side_by_side
-def _wider_of(values, root, z):
-    return wider_scalars(z, values, root, jnp)
+def _mixed_of(fresh, wider, root, elbo, z, log_mixture):
+    log_det = jnp.linalg.slogdet(root)[1]
+    log_p = jnp.concatenate([fresh, wider])
+    return mixed_scalars(z, log_p, log_mixture, root, elbo, log_det, jnp)
 
 
 class Asked(Density):
@@ -97,11 +94,11 @@ class Together:
         self.choice: list[Event | None] = [None] * n
         self.spec: list[Any] = [batch.fixed] * n
         self.elsewhere: dict[int, Elsewhere] = {}
-        # What fresh draws said: how many, log densities, numbers. Wider ones: fields of Moments.
+        # What fresh draws said: how many, log densities, numbers; and with wider ones.
         self.n_fresh: Int[np.ndarray, " problems"] = np.zeros(n, int)
         self.log_p: dict[int, np.ndarray] = {}
         self.scalars = FreshScalars(*np.full((len(FreshScalars._fields), n), np.nan))
-        self.wider: Float[np.ndarray, "problems 3"] = np.full((n, 3), np.nan)
+        self.mixed = MixedScalars(*np.full((len(MixedScalars._fields), n), np.nan))
 
     def run(self) -> None:
         self.find_modes()
@@ -279,11 +276,13 @@ class Together:
             self.on_road &= ~self._wants_more_draws()
         if not options.diagnostics:
             return
-        self._ask_wider(self.on_road)
-        unsure = self.on_road & (self.n_fresh < n_fresh) & ~self._wider_agree()
-        self._ask_afresh(unsure, n_fresh)
-        self._ask_wider(unsure)
         self._probe(self.going)
+        self._ask_wider(self.on_road)
+        unsure = self.on_road & ~self._is_sure()
+        self._ask_afresh(unsure & (self.n_fresh < n_fresh), n_fresh)
+        self._ask_wider(unsure)
+        # Who takes draws of other kinds goes alone.
+        self.on_road &= self._is_sure()
 
     def _ask_afresh(self, wanted: Bool[np.ndarray, " problems"], n: int) -> None:
         asked = self.those(wanted)
@@ -291,7 +290,7 @@ class Together:
             return
         root, z = self.root[asked], self._fresh_draws(n)[0]
         values = self.density.values(asked, self.mean[asked], root, z)
-        scalars = _fresh_of(values, root, z=z, log_q=normal_logpdf(z, 0.0))
+        scalars = _fresh_of(values, root, log_q=normal_logpdf(z, 0.0))
         log_p, scalars = jax.device_get((values, scalars))
         self.n_fresh[asked] = n
         for one, its in zip(self.scalars, scalars, strict=True):
@@ -300,26 +299,32 @@ class Together:
             self.log_p[i] = np.asarray(its, float)
 
     def _ask_wider(self, wanted: Bool[np.ndarray, " problems"]) -> None:
-        wanted = (
-            wanted
-            & (self.scalars.n_non_finite == 0)
-            & (self.scalars.kl < 2 * DEFAULT_THRESHOLDS.far)
-        )
+        """As many wider draws as there are fresh ones."""
+        wanted = wanted & (self.scalars.n_non_finite == 0)
         for n in np.unique(self.n_fresh[wanted]):
             asked = self.those(wanted & (self.n_fresh == n))
             root, z = self.root[asked], wider_draws(self.options.key, int(n), self.dim)
-            values = self.density.values(asked, self.mean[asked], root, z)
-            self.wider[asked] = np.stack(jax.device_get(_wider_of(values, root, z=z)), 1)
+            wider = self.density.values(asked, self.mean[asked], root, z)
+            fresh = np.stack([self.log_p[i] for i in asked])
+            both = np.concatenate([self._fresh_draws(int(n))[0], z])
+            parts = [normal_logpdf(both, 0.0), log_wider(both, wider_by(self.dim))]
+            log_mixture = np.logaddexp(*parts) - math.log(2)
+            at = (fresh, wider, root, self.scalars.elbo[asked])
+            mixed = jax.device_get(_mixed_of(*at, z=both, log_mixture=log_mixture))
+            for one, its in zip(self.mixed, mixed, strict=True):
+                one[asked] = its
+
+    def _is_sure(self) -> Bool[np.ndarray, " problems"]:
+        return np.array([self.on_road[i] and self._one_is_sure(i) for i in range(len(self.batch))])
+
+    def _one_is_sure(self, i: int) -> bool:
+        subject = Subject(self.batch.target.structure.names, AUTO)
+        return is_sure(self._judged(i).diagnosis, subject, Elsewhere())
 
     def _is_known(self) -> Bool[np.ndarray, " problems"]:
         """As `_fresh._known`."""
         limit = min(1 - 1 / math.log10(FEWEST), AS_IT_IS)
         return (self.scalars.se < KNOWN) & (self.scalars.khat < limit) & (self.n_fresh > 0)
-
-    def _wider_agree(self) -> Bool[np.ndarray, " problems"]:
-        khat, mean_off, sd_ratio = self.wider.T
-        weigh = DEFAULT_THRESHOLDS.weigh
-        return (khat < AS_IT_IS) & (mean_off < weigh[0]) & (sd_ratio < weigh[1])
 
     def _wants_more_draws(self) -> Bool[np.ndarray, " problems"]:
         """As `_fresh.wants_more_draws`: of families, whose draws do not stand for fresh ones."""
@@ -329,40 +334,61 @@ class Together:
         return family & (np.abs(self.elbo - self.scalars.elbo) > np.maximum(GAP, 2 * noise))
 
     def _probe(self, going: Index) -> None:
+        """Who may have another mode, or mass in a tail, goes alone."""
         if self.dim > MOST_PROBED or len(going) == 0:
             return
-        probed = probes(self.options.key, self.dim)
-        z = probed.z
-        whole = (self.kind[going] == WHOLE)[:, None]
-        centre = np.where(whole, self.mean[going], self.newton.point[going])
-        spread = np.where(whole[..., None], self.root[going], self.roots.root[going])
-        at = np.concatenate([np.zeros((1, self.dim)), z])
-        values = np.asarray(self.density.values(going, centre, spread, at), float)
-        climbs = self._worth_climbing(going, centre, spread, z, values)
-        self.on_road[going[climbs]] = False
-        mine = whole[:, 0] & ~climbs
-        for i, its_values in zip(going[mine], values[mine], strict=True):
-            elbo, gaussian = float(self.scalars.elbo[i]), (self.mean[i], self.root[i])
-            modes = known_modes(self._laplace(i), *gaussian, elbo, around_mean=True)
-            self.elsewhere[i] = without_climbs(probed, its_values[1:], modes, elbo, *gaussian)
+        numbers = [int(i) for i in going]
+        homes = [self._home(i) for i in numbers]
+        key, most = self.options.key, N_PROBES
+        around = [
+            (home, candidates_of(self._setting(i), home, key, most))
+            for i, home in zip(numbers, homes, strict=True)
+        ]
+        points = np.stack([some.points(home) for home, some in around])
+        values = np.asarray(self.density.values_at(going, points), float)
+        closer, alone = [], np.zeros(len(going), bool)
+        for k, (i, (home, some), its) in enumerate(zip(numbers, around, values, strict=True)):
+            heights = Heights.cut(its, some)
+            closer.append(closer_look(home, some, heights, True).z)
+            at = (self._setting(i), home, some.images, heights.images, self.density.resolution)
+            gaussian = (self.mean[i], self.root[i], some.probes, heights.probes)
+            tail = tail_of(home, *gaussian, float(self.scalars.elbo[i]))
+            alone[k] = as_high(*at).any() or tail > TAIL_SUSPECTED
+            self.elsewhere[i] = Elsewhere(log_density=home.log_density)
+        alone |= self._promising(going, homes, closer)
+        self.on_road[going[alone]] = False
 
-    def _worth_climbing(
-        self, going: Index, centre: Means, spread: RootsOf, z: np.ndarray, values: np.ndarray
+    def _promising(
+        self, going: Index, homes: list[Mode], closer: list[np.ndarray]
     ) -> Bool[np.ndarray, " asked"]:
-        """Whether a search from a probe may lead to another mode."""
-        far = [surprising(z, one[1:], float(one[0])) for one in values]
-        climbs = np.zeros(len(going), bool)
-        some = np.flatnonzero([len(one) > 0 for one in far])
+        """Whether the way to a candidate is not concave: a search from there may find a mode."""
+        promising = np.zeros(len(going), bool)
+        some = np.flatnonzero([len(z) > 0 for z in closer])
         if len(some) == 0:
-            return climbs
+            return promising
         # As many of each problem, so that one call asks all.
-        filled = [np.resize(far[k], (MOST_CLIMBS, self.dim)) for k in some]
-        pairs = list(zip(some, filled, strict=True))
-        points = np.stack([coloured(centre[k], spread[k], rays(one)) for k, one in pairs])
-        on_rays = np.asarray(self.density.values_at(going[some], points), float)
-        for (k, one), its in zip(pairs, on_rays, strict=True):
-            climbs[k] = len(rising(one, its, float(values[k, 0]))) > 0
-        return climbs
+        most = max(len(closer[k]) for k in some)
+        filled = [np.resize(closer[k], (most, self.dim)) for k in some]
+        at = [homes[k] for k in some]
+        pairs = list(zip(at, filled, strict=True))
+        points = np.stack([coloured(one.place, one.root, rays(z)) for one, z in pairs])
+        values = np.asarray(self.density.values_at(going[some], points), float)
+        for k, one, its in zip(some, at, values, strict=True):
+            promising[k] = not along(most, its, one.log_density).concave.all()
+        return promising
+
+    def _home(self, i: int) -> Mode:
+        """The mode or, of a whole covariance, the Gaussian itself."""
+        point, root = self.newton.point[i], self.roots.root[i]
+        value, mass = self.newton.value[i], self.log_evidence[i]
+        if self.kind[i] == WHOLE:
+            point, root, value = self.mean[i], self.root[i], self.newton.value[i]
+        at = (np.asarray(point, float), np.asarray(root, float))
+        return Mode(*at, float(value), float(mass))
+
+    def _setting(self, i: int) -> Setting:
+        target = self.batch.target
+        return Setting(target.structure, target.constraints, self.batch.starts[i].astype(float))
 
     def _is_poor(self) -> Bool[np.ndarray, " problems"]:
         """Laplace's Gaussian, as a few fresh draws tell or, where these are not sure, as many."""
@@ -442,9 +468,9 @@ class Together:
     def _judged(self, i: int) -> Judged:
         n = int(self.n_fresh[i])
         diagnosis = FreshScalars(*(one[i] for one in self.scalars)).diagnosis(n)
-        if np.isfinite(self.wider[i, 0]) or np.isinf(self.wider[i, 0]):
-            wider = Moments(*map(float, self.wider[i]))
-            diagnosis = dataclasses.replace(diagnosis, wider=wider)
+        mixed = MixedScalars(*(one[i] for one in self.mixed))
+        if not np.isnan(mixed.mean_off):
+            diagnosis = dataclasses.replace(diagnosis, moments=mixed.moments, n_mixed=2 * n)
         z, log_q = self._fresh_draws(n)
         log_det = float(np.linalg.slogdet(self.root[i])[1])
         return Judged(diagnosis, z, self.log_p[i], log_q - log_det)

@@ -1,46 +1,165 @@
-"""Mass and modes that a Gaussian does not reach: far probes, and searches from them."""
+"""Mass and modes that a Gaussian does not reach.
 
-import functools
+    candidates ... images of the mode under symmetries that the model may have; starts spread widely
+                   around the user's; draws stretched up to fifty times
+    values ....... of all of them, in one call. A symmetry that the density has shows here
+    rays ......... of the densest: a density that falls and rises again on the way promises a mode
+    climbs ....... Newton's steps from those, within half of what the fit has cost
+
+A mode counts where it is a converged maximum with positive curvature, apart from the known ones,
+and the density dips on the way to it. What is none of these is a tail.
+"""
+
+import dataclasses
 import math
-from statistics import NormalDist
+from collections.abc import Iterator, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Bool, Float
 
-from .._approximate._laplace import Laplace, laplace
-from .._arrays._draws import PROBES, generator_of, key_words
+from .._approximate._laplace import Laplace
+from .._arrays._draws import WIDE_STARTS, generator
 from .._arrays._roots import dense, whiten
+from .._density._constraints import Constraints
 from .._density._counted import Counted
 from .._density._protocol import Density, Matrix, coloured
-from ._verdict import Elsewhere, OtherMode
+from .._density._target import Structure
+from ._diagnosis import Elsewhere, OtherMode, SymmetrySeen
+from ._fresh import Judged
+from ._modes import Mode, climbed, distinct, laplace_mass, weighed
+from ._probes import (
+    MOST_PROBED,
+    N_PROBES,
+    Along,
+    Probes,
+    along,
+    in_sds,
+    probes,
+    rays,
+    reach,
+    surprising,
+    tail_share,
+)
+from ._symmetry import Symmetries, Symmetry, leaves_of, orbit, remedy, symmetries
 
-LEAST_PROBES, N_PROBES, LUCKY, MOST_CLIMBS, MOST_PROBED = 47, 250, 2, 4, 100
-STRETCHES = np.geomspace(2, 50, 25)
-FRACTIONS = np.arange(1, 9) / 8
+LEAST_PROBES = 47
+# Above this dimension searches cost more than they find.
+MOST_CLIMBED = 300
+# Starts around the user's, and how wide, in units of their own size or one.
+N_WIDE, WIDE = 20, 3.0
+# Nats above the Gaussian, and sds from it, that make an image or a start worth a closer look.
+SURPRISE, NEAR = 3.0, 2.5
+# The same of stretched draws, some of which are surprising in every heavy tail: nats, and sds
+# squared beyond the number of dimensions.
+GREAT_SURPRISE, BEYOND = 10.0, 20.0
+# Candidates of each kind that are looked at more closely.
+CLOSER_IMAGES, CLOSER_WIDE, CLOSER_PROBES = 6, 6, 4
+# Climbs that are made whatever they cost; other modes after which no more are looked for.
+LEAST_CLIMBS, ENOUGH_MODES = 2, 3
+# Exact images whose way is looked at; images counted; modes listed; draws that check a symmetry.
+LOOKED_AT, MOST_COUNTED, MOST_LISTED, CHECKS = 32, 1000, 24, 3
+# Nats by which the density must fall on the way to another mode.
+DIP = 0.2
 
 Vector = Float[np.ndarray, " dim"]
-Square = Float[np.ndarray, "dim dim"]
+Points = Float[np.ndarray, "n dim"]
+Values = Float[np.ndarray, " n"]
 
 
-class Mode(NamedTuple):
-    place: Vector
-    root: Square
-    log_evidence: float
+class Setting(NamedTuple):
+    """What is known of the parameters: their structure, their bounds, the user's start."""
 
-    def apart(self, other: "Mode") -> float:
-        """In standard deviations of whichever of the two is wider."""
-        away = self.place - other.place
-        return float(min(in_sds(self.root, away), in_sds(other.root, away)))
+    structure: Structure
+    constraints: Constraints | None
+    start: Vector
+
+    @property
+    def symmetries(self) -> Symmetries:
+        return symmetries(self.structure, self.constraints)
+
+    def user(self, points: Float[np.ndarray, "*n dim"]) -> Float[np.ndarray, "*n user"]:
+        return points if self.constraints is None else self.constraints.flat(points)
+
+    def unbounded(self, x: Float[np.ndarray, "*n user"]) -> Float[np.ndarray, "*n dim"]:
+        return x if self.constraints is None else self.constraints.unconstrain(x)
+
+    def log_det(self, points: Float[np.ndarray, "*n dim"]) -> Any:
+        """Of the map to the user's parameters, in which a symmetry keeps volumes."""
+        return 0.0 if self.constraints is None else self.constraints.log_dets(points)
 
 
-def distinct(found: list[Mode]) -> list[Mode]:
-    """Those more than one standard deviation from every one before them."""
-    kept = found[:1]
-    for one in found[1:]:
-        if min(one.apart(known) for known in kept) > 1.0:
-            kept.append(one)
-    return kept
+class Candidates(NamedTuple):
+    """Points where another mode may be. `symmetries`: those that the images come from."""
+
+    images: Points
+    symmetries: tuple[Symmetry, ...]
+    wide: Points
+    probes: Probes
+
+    def points(self, home: Mode) -> Points:
+        """All of them; probes go out from home."""
+        stretched = coloured(home.place, home.root, self.probes.z)
+        return np.concatenate([self.images, self.wide, stretched])
+
+
+class Heights(NamedTuple):
+    """Log densities at candidates."""
+
+    images: Float[np.ndarray, " images"]
+    wide: Float[np.ndarray, " wide"]
+    probes: Float[np.ndarray, " probes"]
+
+    @classmethod
+    def cut(cls, values: Values, candidates: Candidates) -> "Heights":
+        """From one vector."""
+        n_images = len(candidates.images)
+        return cls(*np.split(values, [n_images, n_images + len(candidates.wide)]))
+
+
+@dataclasses.dataclass(frozen=True)
+class Around:
+    """A Gaussian that was fitted, and what is known of its surroundings. `known`: the modes of its
+    own bulk; the search goes out from the first, which may be the Gaussian itself."""
+
+    density: Density
+    setting: Setting
+    mean: Vector
+    root: Matrix
+    fresh: Judged
+    key: Any
+    known: tuple[Mode, ...] = ()
+
+    @property
+    def home(self) -> Mode:
+        return self.known[0]
+
+    @property
+    def spent(self) -> int:
+        """Gradients, by the fit and since."""
+        return self.density.cost if isinstance(self.density, Counted) else 2 * N_PROBES
+
+    @property
+    def itself(self) -> Mode:
+        """The Gaussian, with the mass of its neighbourhood by its fresh draws."""
+        said = self.fresh.diagnosis
+        value = float(self.density.values(self.mean[None])[0])
+        return Mode(self.mean, dense(self.root), value, said.elbo.value + said.kl)
+
+    def from_home(self, points: Points) -> Points:
+        return whiten(self.home.root, points - self.home.place)
+
+    def on_the_way(self, z: Points) -> Along:
+        """From home to points in its standard deviations."""
+        values = self.density.values(coloured(self.home.place, self.home.root, rays(z)))
+        return along(len(z), values, self.home.log_density)
+
+    def dips(self, one: Mode) -> bool:
+        return bool(self.on_the_way(self.from_home(one.place[None])).dip[0] > DIP)
+
+    def away(self, points: Float[np.ndarray, "*n dim"]) -> Any:
+        """In standard deviations of the Gaussian that was fitted."""
+        return in_sds(self.root, points - self.mean)
 
 
 def searched_elsewhere(
@@ -48,184 +167,255 @@ def searched_elsewhere(
     found: Laplace | None,
     mean: Vector,
     root: Matrix,
-    elbo: float,
+    fresh: Judged,
+    setting: Setting,
     key: Any,
     around_mean: bool,
+    seen: Sequence[Mode] = (),
 ) -> tuple[Elsewhere, list[Mode]]:
-    """What `N(mean, root root^T)`, whose bound is `elbo`, does not reach, and the modes that were
-    climbed. Probes go out from the mode (`found`, where it is this density's) or, `around_mean`,
-    from the Gaussian's own centre: Stein steps may have left the mode far behind, or had none. None
-    in many dimensions, where random probes would find nothing."""
-    dim = len(mean)
-    if dim > MOST_PROBED:
-        return Elsewhere(), []
-    some = probes(key, dim).first(affordable(density))
-    z = some.z
-    modes = known_modes(found, mean, root, elbo, around_mean)
-    centre, spread, _ = modes[0]
-    known = len(modes)
-    values = density.values(np.concatenate([centre[None], coloured(centre, spread, z)]))
-    peak, log_p = float(values[0]), values[1:]
-    far = surprising(z, log_p, peak)
-    if len(far) == 0:
-        return without_climbs(some, log_p, modes, elbo, mean, root), []
-    for probe in _worth_climbing(density, centre, spread, far, peak):
-        other = laplace(density, centre + spread @ probe)
-        if other.found:
-            modes.append(Mode(other.mode, other.root, other.log_evidence))
-    return _elsewhere(some, log_p, modes, elbo, mean, root), modes[known:]
-
-
-def known_modes(
-    found: Laplace | None, mean: Vector, root: Matrix, elbo: float, around_mean: bool
-) -> list[Mode]:
-    """The one that probes go out from first."""
-    here = Mode(mean, dense(root), elbo)
-    if found is None:
-        return [here]
-    its_mode = Mode(found.mode, found.root, found.log_evidence)
-    if not around_mean:
-        return [its_mode]
-    return [here, *([its_mode] if found.found else [])]
-
-
-def without_climbs(
-    probed: "Probes",
-    log_p: Float[np.ndarray, " probes"],
-    modes: list[Mode],
-    elbo: float,
-    mean: Vector,
-    root: Matrix,
-) -> Elsewhere:
-    """Where no probe is surprising, a second mode that is known may still be out of reach."""
-    return Elsewhere() if len(modes) == 1 else _elsewhere(probed, log_p, modes, elbo, mean, root)
+    """What `N(mean, root root^T)` does not reach, and other modes. The search goes out from the
+    mode (`found`, where it is this density's) or, `around_mean`, from the Gaussian's own centre:
+    Stein steps may have left the mode far behind, or had none. `seen`: modes known already."""
+    here = Around(density, setting, mean, root, fresh, key)
+    itself = here.itself
+    here, others = with_home(here, itself, found, around_mean)
+    most = here.spent // 2 + here.spent
+    candidates = candidates_of(setting, here.home, key, affordable(density))
+    heights = Heights.cut(density.values(candidates.points(here.home)), candidates)
+    exact = _exact(here, candidates, heights.images)
+    others += [one for one in seen if one not in others]
+    starts = _worth_climbing(here, candidates, heights, bool(exact))
+    for n_climbs, (start, hint) in enumerate(starts):
+        if n_climbs >= LEAST_CLIMBS and (here.spent > most or len(others) >= ENOUGH_MODES):
+            break
+        other = climbed(density, start, [*here.known, *others])
+        if other is not None:
+            others.append(other._replace(hint=hint))
+    others = [weighed(density, one, key) for one in _others(here, others)]
+    tail = _tail(here, candidates.probes, heights.probes)
+    return told(here, itself, exact, others, tail), others
 
 
 def affordable(density: Density) -> int:
-    """Probes for at most half of what the fit has cost; as many as one call answers anyway."""
+    """Values for at most half of what the fit has cost; as many as one call answers anyway."""
     spent = density.cost if isinstance(density, Counted) else 2 * N_PROBES
-    return min(max(spent // 2, density.values_at_once - 1, LEAST_PROBES), N_PROBES)
+    return max(spent, density.values_at_once - 1, LEAST_PROBES)
 
 
-class Probes(NamedTuple):
-    """Standard normal draws stretched 2 to 50 times; `log_q`: of the scale mixture that they come
-    from."""
-
-    z: Float[np.ndarray, "probes dim"]
-    log_q: Float[np.ndarray, " probes"]
-
-    def first(self, n: int) -> "Probes":
-        return Probes(self.z[:n], self.log_q[:n])
-
-
-def probes(key: Any, dim: int) -> Probes:
-    return _probes(key_words(key), dim)
-
-
-@functools.lru_cache(maxsize=2)
-def _probes(words: tuple[int, ...], dim: int) -> Probes:
-    rng = generator_of(words, PROBES)
-    stretch = rng.choice(STRETCHES, (N_PROBES, 1))
-    z = stretch * rng.standard_normal((N_PROBES, dim))
-    return Probes(z, _log_scale_mixture(z))
+def candidates_of(setting: Setting, home: Mode, key: Any, most: int) -> Candidates:
+    """`most`: images, and probes."""
+    dim, some = len(home.place), setting.symmetries
+    n = min(len(some), most)
+    images = setting.unbounded(some.images(setting.user(home.place), n))
+    if dim > MOST_PROBED:
+        nothing = np.zeros((0, dim))
+        return Candidates(images, some.some[:n], nothing, Probes(nothing, np.zeros(0)))
+    unit = np.maximum(1.0, np.abs(setting.start))
+    spread = generator(key, WIDE_STARTS).standard_normal((N_WIDE, dim))
+    wide = setting.start + WIDE * unit * spread
+    return Candidates(images, some.some[:n], wide, probes(key, dim).first(min(most, N_PROBES)))
 
 
-def surprising(
-    z: Float[np.ndarray, "probes dim"], log_p: Float[np.ndarray, " probes"], peak: float
-) -> Float[np.ndarray, "some dim"]:
-    """The densest probes at which the density is far above what the Gaussian has there."""
-    r2 = (z**2).sum(1)
-    surprise = log_p - (peak - 0.5 * r2)
-    is_far = np.isfinite(log_p) & (surprise > 10) & (r2 > z.shape[1] + 20)
-    best_first = np.argsort(-np.where(is_far, log_p, -np.inf), kind="stable")
-    return z[best_first[: min(MOST_CLIMBS, is_far.sum())]]
+def with_home(
+    here: Around, itself: Mode, found: Laplace | None, around_mean: bool
+) -> tuple[Around, list[Mode]]:
+    """With the modes of the Gaussian's own bulk, and the one that was found where it is another."""
+    if found is None or not found.found:
+        return dataclasses.replace(here, known=(itself,)), []
+    mass = laplace_mass(found.log_density, len(found.mode), found.log_det_root)
+    its_mode = Mode(found.mode, found.root, found.log_density, mass)
+    if not around_mean and here.away(found.mode) < NEAR:
+        return dataclasses.replace(here, known=(its_mode,)), []
+    here = dataclasses.replace(here, known=(itself,))
+    if here.away(found.mode) > NEAR and here.dips(its_mode):
+        # Two modes, unless the way up from the Gaussian's centre leads to this one after all.
+        own = climbed(here.density, here.mean, [its_mode])
+        if own is not None:
+            return dataclasses.replace(here, known=(itself, own)), [its_mode]
+    return dataclasses.replace(here, known=(itself, its_mode)), []
+
+
+# --- symmetries that the density has ----------------------------------------------------------
+
+
+def _exact(here: Around, candidates: Candidates, log_p: Values) -> list[Symmetry]:
+    """Those that lead to an image out of reach, on whose way the density dips, and that change the
+    density at no draw."""
+    images = candidates.images
+    same = as_high(here.setting, here.home, images, log_p, here.density.resolution)
+    some = [(candidates.symmetries[i], images[i]) for i in np.flatnonzero(same)]
+    some = [pair for pair in some if _changes_nothing(here, pair[0])]
+    if not some:
+        return []
+    dips = here.on_the_way(here.from_home(np.stack([image for _, image in some[:LOOKED_AT]]))).dip
+    return [one for (one, _), dip in zip(some[:LOOKED_AT], dips, strict=True) if dip > DIP]
+
+
+def as_high(
+    setting: Setting, home: Mode, images: Points, log_p: Values, resolution: float
+) -> Bool[np.ndarray, " n"]:
+    """Images out of reach where the density of the user's parameters is the same as at home."""
+    height = home.log_density - setting.log_det(home.place)
+    with np.errstate(invalid="ignore"):
+        same = np.abs(log_p - setting.log_det(images) - height) <= _rounding(resolution, height)
+        return same & (in_sds(home.root, images - home.place) > NEAR)
+
+
+def _rounding(resolution: float, height: float) -> float:
+    return max(1e-9, 1e3 * resolution) * (1 + abs(height))
+
+
+def _changes_nothing(here: Around, one: Symmetry) -> bool:
+    """At a few of the fresh draws."""
+    setting, log_p = here.setting, here.fresh.log_p[:CHECKS]
+    points = coloured(here.mean, here.root, here.fresh.z[:CHECKS])
+    images = setting.unbounded(one(setting.user(points)))
+    gain = here.density.values(images) - setting.log_det(images) - log_p + setting.log_det(points)
+    tol = _rounding(here.density.resolution, float(np.abs(log_p).max()))
+    return bool((np.abs(gain) <= tol).all())
+
+
+# --- searches ---------------------------------------------------------------------------------
+
+
+class Closer(NamedTuple):
+    """Candidates worth a closer look, in standard deviations from home, and the symmetry that
+    led to each."""
+
+    z: Points
+    hints: list[Symmetry | None]
+
+
+def closer_look(home: Mode, candidates: Candidates, heights: Heights, images_too: bool) -> Closer:
+    """The densest of each kind at which the density is surprisingly high."""
+    images, wide, probed = heights
+    z_images, z_wide = (
+        whiten(home.root, points - home.place) for points in (candidates.images, candidates.wide)
+    )
+    peak, beyond = home.log_density, math.sqrt(len(home.place) + BEYOND)
+    some = surprising(z_images, images, peak, SURPRISE, NEAR, CLOSER_IMAGES if images_too else 0)
+    starts = surprising(z_wide, wide, peak, SURPRISE, NEAR, CLOSER_WIDE)
+    z = candidates.probes.z
+    far = surprising(z, probed, peak, GREAT_SURPRISE, beyond, CLOSER_PROBES)
+    hints = [*(candidates.symmetries[i] for i in some), *([None] * (len(starts) + len(far)))]
+    return Closer(np.concatenate([z_images[some], z_wide[starts], z[far]]), hints)
 
 
 def _worth_climbing(
-    density: Density, centre: Vector, root: Square, z: Float[np.ndarray, "some dim"], peak: float
-) -> Float[np.ndarray, "starts dim"]:
-    """Those on whose way from the centre the density rises again; and the densest of those whose
-    ray is not concave at least. Where it is, as everywhere for a log-concave density, a search from
-    the probe would only come back."""
+    here: Around, candidates: Candidates, heights: Heights, has_images: bool
+) -> Iterator[tuple[Vector, Symmetry | None]]:
+    """Candidates on whose way the density rises again, of each kind in turn; then the densest whose
+    way is not concave at least. With the symmetry that led to each."""
+    if len(here.mean) > MOST_CLIMBED:
+        return
+    z, hints = closer_look(here.home, candidates, heights, not has_images)
     if len(z) == 0:
-        return z
-    return rising(z, density.values(coloured(centre, root, rays(z))), peak)
+        return
+    way = here.on_the_way(z)
+    n_images = sum(hint is not None for hint in hints)
+    tails = np.flatnonzero(~way.rises & ~way.concave)[:1]
+    starts = coloured(here.home.place, here.home.root, z)
+    for i in (*_in_turn(np.flatnonzero(way.rises), n_images), *tails):
+        yield starts[i], hints[i]
 
 
-def rays(z: Float[np.ndarray, "some dim"]) -> Float[np.ndarray, "points dim"]:
-    """Points on the way from the centre to each probe."""
-    return (FRACTIONS[:, None] * z[:, None, :]).reshape(-1, z.shape[1])
+def _in_turn(promising: np.ndarray, n_images: int) -> list[int]:
+    """Images and others by turns."""
+    images, others = promising[promising < n_images], promising[promising >= n_images]
+    turns = np.concatenate([2 * np.arange(len(images)), 2 * np.arange(len(others)) + 1])
+    return [int(i) for i in np.concatenate([images, others])[np.argsort(turns, kind="stable")]]
 
 
-def rising(
-    z: Float[np.ndarray, "some dim"], on_rays: Float[np.ndarray, " points"], peak: float
-) -> Float[np.ndarray, "starts dim"]:
-    """The probes worth climbing from, by the log density on their rays."""
-    along = on_rays.reshape(len(z), len(FRACTIONS))
-    along = np.concatenate([np.full((len(z), 1), peak), along], axis=1)
-    with np.errstate(invalid="ignore"):
-        noise = 1e-6 * (1 + np.abs(along[:, 1:-1]))
-        concave = (along[:, 2:] - 2 * along[:, 1:-1] + along[:, :-2] <= noise).all(1)
-        rises = (along[:, 2:] > along[:, 1:-1] + noise).any(1)
-    tail = ~concave & ~rises
-    first_of_tail = np.cumsum(tail) == 1
-    return z[(~concave & rises) | (tail & first_of_tail)]
+def _others(here: Around, found: list[Mode]) -> list[Mode]:
+    """Distinct ones that the Gaussian does not reach, with a dip on the way."""
+    new = distinct([*here.known, *found])[len(distinct(here.known)) :]
+    return [one for one in new if here.away(one.place) > NEAR and here.dips(one)]
 
 
-def _elsewhere(
-    probed: Probes,
-    log_p: Float[np.ndarray, " probes"],
-    modes: list[Mode],
-    log_evidence: float,
-    mean: Vector,
-    root: Matrix,
+def _tail(here: Around, probed: Probes, log_p: Values) -> float:
+    if len(log_p) == 0:
+        return 0.0
+    return tail_of(here.home, here.mean, here.root, probed, log_p, here.fresh.diagnosis.elbo.value)
+
+
+def tail_of(
+    home: Mode, mean: Vector, root: Matrix, probed: Probes, log_p: Values, elbo: float
+) -> float:
+    """The share of the mass that probes around home see where the Gaussian does not reach."""
+    is_far = in_sds(root, coloured(home.place, home.root, probed.z) - mean) > reach(len(mean))
+    return tail_share(probed, log_p, is_far, float(np.linalg.slogdet(home.root)[1]), elbo)
+
+
+# --- what is told of them ---------------------------------------------------------------------
+
+
+def told(
+    here: Around, itself: Mode, exact: list[Symmetry], others: list[Mode], tail: float
 ) -> Elsewhere:
-    """What the probes (around `modes[0]`) and the searches from them say of the mass that the
-    Gaussian `(mean, root)`, whose evidence is `log_evidence`, does not reach."""
-    reach = _reach(len(mean))
-    points = coloured(modes[0].place, modes[0].root, probed.z)
-    far = in_sds(root, points - mean) > reach
-    # Importance sampling from the scale mixture that the probes come from.
-    log_q = probed.log_q - np.linalg.slogdet(modes[0].root)[1]
-    with np.errstate(over="ignore"):
-        weights = np.where(far & np.isfinite(log_p), np.exp(log_p - log_q - log_evidence), 0.0)
-    # One or two probes are not evidence of mass: in many dimensions their weight is mostly luck.
-    tail = np.sort(weights)[:-LUCKY].sum() / len(weights)
-    return Elsewhere(_other_modes(modes, mean, root, reach), float(tail / (1 + tail)))
-
-
-def _reach(dim: int) -> float:
-    """The radius within which a standard normal has 99.9% of its mass: exact in one and two
-    dimensions, otherwise to 0.3% (Wilson and Hilferty 1931). SciPy's takes long to import."""
-    if dim == 1:
-        return NormalDist().inv_cdf(0.9995)
-    if dim == 2:
-        return math.sqrt(-2 * math.log(0.001))
-    spread = 2 / (9 * dim)
-    return math.sqrt(dim * (1 - spread + NormalDist().inv_cdf(0.999) * math.sqrt(spread)) ** 3)
-
-
-def _log_scale_mixture(z: Float[np.ndarray, "n dim"]) -> Float[np.ndarray, " n"]:
-    dim, r2 = z.shape[1], (z**2).sum(1)[:, None]
-    parts = -0.5 * r2 / STRETCHES**2 - dim * np.log(STRETCHES) - 0.5 * dim * math.log(2 * math.pi)
-    return np.logaddexp.reduce(parts, axis=1) - math.log(len(STRETCHES))
-
-
-def _other_modes(
-    found: list[Mode], mean: Vector, root: Matrix, reach: float
-) -> tuple[OtherMode, ...]:
-    """Those of the modes found that are not the first and that the Gaussian does not reach. Modes
-    that it does reach are no news: its own draws see them."""
-    modes = distinct(found)
-    evidence = np.array([one.log_evidence for one in modes])
-    share = np.exp(evidence - np.logaddexp.reduce(evidence))
-    others = [
-        OtherMode(float(in_sds(root, one.place - mean)), float(part))
-        for one, part in zip(modes[1:], share[1:], strict=True)
+    """Every mode with its share of the mass of all. An image has the mass of what it is an image
+    of; the modes that were climbed have images, too."""
+    setting = here.setting
+    images = _images(here, exact)
+    if exact:
+        # What looks like an image is one of those.
+        others = [one for one in others if not any(one.is_image_of(own) for own in here.known)]
+    counts = [
+        1 + len(images),
+        *(len(orbit(setting.user(o.place), exact, MOST_COUNTED)) for o in others),
     ]
-    return tuple(other for other in others if other.distance > reach)
+    log_mass = np.array([itself.log_mass, *(one.log_mass for one in others)])
+    log_total = np.logaddexp.reduce(log_mass + np.log(counts))
+    share = np.exp(log_mass - log_total)
+    listed = [
+        OtherMode(
+            float(here.away(point)),
+            float(share[0]),
+            point,
+            here.home.log_density,
+            True,
+            tuple(sorted(kinds)),
+        )
+        for point, kinds in images[:MOST_LISTED]
+    ]
+    listed += [
+        OtherMode(
+            float(here.away(one.place)),
+            float(part),
+            one.place,
+            one.log_density,
+            any(one.is_image_of(own) for own in here.known),
+            () if one.hint is None else (one.hint.kind,),
+        )
+        for one, part in zip(others, share[1:], strict=True)
+    ]
+    seen = [_seen(here, one, True) for one in exact]
+    seen += [_seen(here, one.hint, False) for one in others if one.hint is not None]
+    return Elsewhere(
+        modes=tuple(listed),
+        n_modes=sum(counts) - 1,
+        share=float(1 - share[0]),
+        tail_share=tail,
+        log_density=here.home.log_density,
+        symmetries=tuple(dict.fromkeys(seen)),
+    )
 
 
-def in_sds(root: Matrix, v: Float[np.ndarray, "*n dim"]) -> Any:
-    """The length of one vector, or of each of a stack, in standard deviations."""
-    return np.sqrt((whiten(root, v) ** 2).sum(-1))
+def _seen(here: Around, one: Symmetry, exact: bool) -> SymmetrySeen:
+    setting, home = here.setting, here.home
+    x = setting.user(home.place)
+    drawn = setting.user(coloured(here.mean, here.root, here.fresh.z))
+    moves = np.abs(one(x) - x) / np.maximum(drawn.std(0), 1e-300)
+    leaves = leaves_of(setting.structure, setting.constraints)
+    return SymmetrySeen(one.kind, one.names, remedy(one, leaves, moves), exact)
+
+
+def _images(here: Around, exact: list[Symmetry]) -> list[tuple[Vector, frozenset[str]]]:
+    """Of home, under all that the symmetries generate; the nearest first."""
+    if not exact:
+        return []
+    setting = here.setting
+    found = orbit(setting.user(here.home.place), exact, MOST_COUNTED)
+    points = [(setting.unbounded(x), kinds) for x, kinds in found]
+    far = [(here.away(point), point, kinds) for point, kinds in points]
+    far = sorted((one for one in far if one[0] > NEAR), key=lambda one: one[0])
+    return [(point, kinds) for _, point, kinds in far]

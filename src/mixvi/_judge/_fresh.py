@@ -1,19 +1,18 @@
 """Fresh draws: what a Gaussian is worth at points that it was not fitted to."""
 
 import dataclasses
-import functools
 import math
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
-from .._arrays._draws import FRESH, IID, WIDER, generator_of, key_words
+from .._arrays._draws import FRESH, IID
 from .._arrays._roots import log_det
 from .._density._protocol import Density, Matrix, coloured
 from .._law._gaussian import normal_logpdf
-from ._scalars import diagnose, wider_by, wider_scalars
-from ._verdict import AS_IT_IS, Diagnosis, Moments
+from ._diagnosis import AS_IT_IS, Diagnosis
+from ._scalars import diagnose
 
 Vector = Float[np.ndarray, " dim"]
 
@@ -73,12 +72,12 @@ def first_look(density: Density, mean: Vector, root: Matrix, key: Any, n: int) -
 
 def compared(log_p: Float[np.ndarray, " n"], z: Float[np.ndarray, "n dim"], root: Matrix) -> Judged:
     log_q = log_q_of(z, root)
-    return Judged(diagnose(log_p, log_q, z, root), z, log_p, log_q)
+    return Judged(diagnose(log_p, log_q), z, log_p, log_q)
 
 
 def _known(fresh: Judged) -> bool:
-    wider = fresh.diagnosis
-    return wider.elbo.se < KNOWN and wider.khat < min(wider.khat_limit, AS_IT_IS)
+    said = fresh.diagnosis
+    return said.elbo.se < KNOWN and said.khat < min(said.khat_limit, AS_IT_IS)
 
 
 def distance(fresh: Judged) -> float:
@@ -101,25 +100,6 @@ def fresh_draws(key: Any, n: int, dim: int) -> Float[np.ndarray, "n dim"]:
 
 def log_q_of(z: Float[np.ndarray, "n dim"], root: Matrix) -> Float[np.ndarray, " n"]:
     return normal_logpdf(z, log_det(root))
-
-
-def with_wider_draws(
-    density: Density, mean: Vector, root: Matrix, key: Any, fresh: Judged
-) -> Judged:
-    """As many draws of a wider Gaussian as well: mass that few fresh draws reach."""
-    z = wider_draws(key, len(fresh.z), density.dim)
-    log_p = density.values(coloured(mean, root, z))
-    wider = Moments(*map(float, wider_scalars(z, log_p, root)))
-    return dataclasses.replace(fresh, diagnosis=dataclasses.replace(fresh.diagnosis, wider=wider))
-
-
-def wider_draws(key: Any, n: int, dim: int) -> Float[np.ndarray, "n dim"]:
-    return _wider(key_words(key), n, dim)
-
-
-@functools.lru_cache(maxsize=2)
-def _wider(words: tuple[int, ...], n: int, dim: int) -> np.ndarray:
-    return wider_by(dim) * generator_of(words, WIDER).standard_normal((n, dim))
 
 
 def wants_more_draws(elbo_fixed: float, n_fixed: int, fresh: Judged) -> bool:

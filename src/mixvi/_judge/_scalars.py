@@ -1,4 +1,4 @@
-"""What fresh draws tell of a Gaussian, as numbers: the bound, k-hat, errors of the moments.
+"""What draws tell of a Gaussian, as numbers: the bound, k-hat, errors of the moments.
 
 Functions of one problem's arrays over a namespace `xp`: NumPy for one problem; `jax.numpy` under
 `vmap` and `jit` for many. What is not a number stays one, and is put into words later.
@@ -11,49 +11,56 @@ import numpy as np
 from jaxtyping import Float
 
 from .._arrays._roots import colour, sds
+from .._law._gaussian import normal_logpdf
+from ._diagnosis import Diagnosis, Estimate, Moments
+from ._probes import reach
 from ._psis import smoothed_weights
-from ._verdict import UNKNOWN, Diagnosis, Estimate, Moments
 
 
 class FreshScalars(NamedTuple):
-    """What fresh draws tell, as numbers: the fields of `Diagnosis`."""
+    """What fresh draws tell: fields of `Diagnosis`."""
 
     elbo: Any
     se: Any
     khat: Any
     kl: Any
     ess: Any
-    mean_off: Any
-    sd_ratio: Any
     n_non_finite: Any
 
     def diagnosis(self, n_draws: int) -> Diagnosis:
         if self.n_non_finite:
             lost = Estimate(-math.inf, math.nan)
             n_bad = int(self.n_non_finite)
-            return Diagnosis(lost, math.inf, math.inf, 0.0, UNKNOWN, n_bad, n_draws)
-        elbo, se, khat, kl, ess, mean_off, sd_ratio, _ = (float(one) for one in self)
-        moments = Moments(khat, mean_off, sd_ratio)
-        return Diagnosis(Estimate(elbo, se), khat, kl, ess, moments, 0, n_draws)
+            return Diagnosis(lost, math.inf, math.inf, 0.0, n_bad, n_draws)
+        elbo, se, khat, kl, ess, _ = (float(one) for one in self)
+        return Diagnosis(Estimate(elbo, se), khat, kl, ess, 0, n_draws)
 
 
-def diagnose(
-    log_p: Float[np.ndarray, " n"],
-    log_q: Float[np.ndarray, " n"],
-    z: Float[np.ndarray, "n dim"],
-    root: Any,
-) -> Diagnosis:
-    """What draws `root z` around the mean say of the Gaussian."""
-    return fresh_scalars(log_p, log_q, z, root).diagnosis(len(z))
+class MixedScalars(NamedTuple):
+    """What draws from a mixture tell: fields of `Moments`."""
+
+    khat: Any
+    kl: Any
+    mean_off: Any
+    mean_se: Any
+    mean_at: Any
+    sd_ratio: Any
+    sd_se: Any
+    sd_at: Any
+    tail_share: Any
+
+    @property
+    def moments(self) -> Moments:
+        told = {name: float(one) for name, one in zip(self._fields, self, strict=True)}
+        return Moments(**{**told, "mean_at": int(told["mean_at"]), "sd_at": int(told["sd_at"])})
 
 
-def fresh_scalars(
-    log_p: Float[Any, " n"],
-    log_q: Float[Any, " n"],
-    z: Float[Any, "n dim"],
-    root: Any,
-    xp: Any = np,
-) -> FreshScalars:
+def diagnose(log_p: Float[np.ndarray, " n"], log_q: Float[np.ndarray, " n"]) -> Diagnosis:
+    """What draws of the Gaussian itself say of it."""
+    return fresh_scalars(log_p, log_q).diagnosis(len(log_p))
+
+
+def fresh_scalars(log_p: Float[Any, " n"], log_q: Float[Any, " n"], xp: Any = np) -> FreshScalars:
     """ELBO = mean(log p~ - log q): on a Gaussian target this has no noise at all."""
     log_ratio = log_p - log_q
     n = len(log_ratio)
@@ -62,42 +69,90 @@ def fresh_scalars(
     log_ratio = xp.where(n_bad > 0, 0.0, log_ratio)
     elbo, se = log_ratio.mean(), log_ratio.std(ddof=1) / math.sqrt(n)
     weights, khat = smoothed_weights(log_ratio, xp)
-    peak = log_ratio.max()
-    kl = xp.maximum(peak + xp.log(xp.exp(log_ratio - peak).mean()) - elbo, 0.0)
-    mean_off, sd_ratio = moments_off(z, weights, root, xp.full(n, 1 / n), xp)
-    return FreshScalars(elbo, se, khat, kl, 1 / (weights**2).sum(), mean_off, sd_ratio, n_bad)
+    kl = xp.maximum(_log_mean_exp(log_ratio, xp) - elbo, 0.0)
+    return FreshScalars(elbo, se, khat, kl, 1 / (weights**2).sum(), n_bad)
 
 
-def wider_scalars(
-    z: Float[Any, "n dim"], log_p: Float[Any, " n"], root: Any, xp: Any = np
-) -> tuple[Any, Any, Any]:
-    """k-hat and errors of the moments, from draws `root z` of the wider Gaussian, `z` of standard
-    deviation `wider_by`; infinite where a density is not finite."""
-    half = 0.5 * (z**2).sum(1)
-    narrowed = half / wider_by(z.shape[1]) ** 2
-    log_ratio = log_p + narrowed
-    finite = xp.isfinite(log_ratio).all()
-    own = xp.exp(narrowed - half)
-    weights, khat = smoothed_weights(xp.where(finite, log_ratio, 0.0), xp)
-    scalars = (khat, *moments_off(z, weights, root, own / own.sum(), xp))
-    khat, mean_off, sd_ratio = (xp.where(finite, one, math.inf) for one in scalars)
-    return khat, mean_off, sd_ratio
+def mixed_scalars(
+    z: Float[Any, "n dim"],
+    log_p: Float[Any, " n"],
+    log_mixture: Float[Any, " n"],
+    root: Any,
+    elbo: Any,
+    log_det: Any,
+    xp: Any = np,
+) -> MixedScalars:
+    """From draws `root z` of a mixture that holds the Gaussian and others around it, with the log
+    density `log_mixture` of `z`: k-hat, and how far weighted draws put the moments from the
+    Gaussian's own. The worst of many moments is the worst by luck, too: so much is taken off.
+    Where the log density is not finite there is no mass."""
+    dim = z.shape[1]
+    log_ratio = xp.where(xp.isfinite(log_p), log_p - log_mixture, -math.inf)
+    weights, khat = smoothed_weights(log_ratio, xp)
+    kl = xp.maximum(_log_mean_exp(log_ratio, xp) + log_det - elbo, 0.0)
+    errors = _moment_errors(z, weights, log_mixture, root, xp)
+    by_luck = 0.5 * math.sqrt(2 * math.log(2 * dim))
+    mean_at, off, se = _worst(errors.mean, errors.mean_se, by_luck, xp)
+    sd_at, log_sd, sd_se = _worst(errors.log_sd, errors.log_sd_se, by_luck, xp)
+    far = (z**2).sum(1) > reach(dim) ** 2
+    tail = (weights * far).sum()
+    return MixedScalars(khat, kl, off, se, mean_at, xp.exp(log_sd), sd_se, sd_at, tail)
 
 
-def moments_off(
-    z: Float[Any, "n dim"], weights: Float[Any, " n"], root: Any, own: Float[Any, " n"], xp: Any
-) -> tuple[Any, Any]:
-    """The largest error of a mean (in sds) and of a standard deviation (as a ratio) of the weighted
-    points `root z`, against mean 0 and covariance `root root^T`. With weights `own` the points
-    stand for that Gaussian itself: what their moments miss then is luck, and is taken off."""
+class MomentErrors(NamedTuple):
+    """Of every parameter: of its mean, in standard deviations, and of the log of its standard
+    deviation, with standard errors."""
+
+    mean: Any
+    mean_se: Any
+    log_sd: Any
+    log_sd_se: Any
+
+
+def moment_errors(
+    z: Float[Any, "n dim"], log_p: Float[Any, " n"], log_mixture: Float[Any, " n"], root: Any
+) -> MomentErrors:
+    log_ratio = np.where(np.isfinite(log_p), log_p - log_mixture, -math.inf)
+    return _moment_errors(z, smoothed_weights(log_ratio)[0], log_mixture, root, np)
+
+
+def _moment_errors(
+    z: Float[Any, "n dim"],
+    weights: Float[Any, " n"],
+    log_mixture: Float[Any, " n"],
+    root: Any,
+    xp: Any,
+) -> MomentErrors:
+    # With these weights the points stand for the Gaussian itself: what their moments miss then is
+    # luck.
+    own = xp.exp(normal_logpdf(z, 0.0) - log_mixture)
+    own = own / own.sum()
     steps = colour(root, z) / sds(root)
+    squares, differs = steps**2, (weights - own) ** 2
     shift, luck = weights @ steps, own @ steps
-    square = weights @ (steps - shift) ** 2
-    square = xp.maximum(square - (own @ (steps - luck) ** 2 - 1), 1e-4)
-    ratio = xp.sqrt(square)
-    return xp.abs(shift - luck).max(), xp.maximum(ratio, 1 / ratio).max()
+    square = weights @ squares - shift**2 - (own @ squares - luck**2 - 1)
+    square = xp.maximum(square, 1e-4)
+    return MomentErrors(
+        xp.abs(shift - luck),
+        xp.sqrt(differs @ squares),
+        xp.abs(0.5 * xp.log(square)),
+        0.5 * xp.sqrt(differs @ (squares - 1) ** 2) / square,
+    )
+
+
+def _worst(off: Any, se: Any, by_luck: float, xp: Any) -> tuple[Any, Any, Any]:
+    """Where, how much beyond luck, and its standard error."""
+    beyond = xp.maximum(off - by_luck * se, 0.0)
+    at = beyond.argmax()
+    return at, beyond[at], se[at]
+
+
+def _log_mean_exp(log_ratio: Float[Any, " n"], xp: Any) -> Any:
+    peak = log_ratio.max()
+    return peak + xp.log(xp.exp(log_ratio - peak).mean())
 
 
 def wider_by(dim: int) -> float:
-    """How much wider that Gaussian is: as much as its weights can bear."""
+    """How much wider a Gaussian may be whose draws stand for this one's: its weights must bear
+    it."""
     return 1 + 1 / math.sqrt(dim)

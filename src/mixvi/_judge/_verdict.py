@@ -1,11 +1,18 @@
-"""The verdict: one sentence on whether to trust a Gaussian, and the numbers that decide it."""
+"""The verdict: reasons, the level that they add up to, and one sentence made of them."""
 
 import dataclasses
 import math
+from collections.abc import Sequence
 
-# Vehtari et al. (2024): importance sampling works below the first; moments of the Gaussian itself
-# need no correction below the second.
-WEIGHTS_WORK, AS_IT_IS = 0.7, 0.5
+from .._density._target import listed
+from ._diagnosis import WEIGHTS_WORK, Diagnosis, Elsewhere, Moments
+
+TRUST, WEIGH, REJECT = "trust", "weigh", "reject"
+SEVERITY = (TRUST, WEIGH, REJECT)
+# Probes that see this much of the mass are worth a closer look.
+TAIL_SUSPECTED = 0.005
+# Standard errors within which a limit is near.
+NEAR_A_LIMIT = 1.5
 
 
 @dataclasses.dataclass(frozen=True)
@@ -13,165 +20,271 @@ class Thresholds:
     """Where trust ends. Set on fits whose errors long NUTS runs know, leaving one posterior out at
     a time (`benchmarks/verdicts.py`): weighted draws see less of an error than there is.
 
-    `weigh`, `leave`: a mean off by so many standard deviations, a standard deviation by such a
-    factor, for "use with importance weights" and for "do not trust". `far`, `far_per_dimension`:
-    nats from the posterior (in all, and per dimension where there are many) that are not close.
+    `weigh`, `reject`: a mean off by so many standard deviations, a standard deviation by such a
+    factor. `far`, `far_per_dimension`: nats from the posterior (in all, and per dimension where
+    there are many) that are not close. `tail`: shares of the mass that the Gaussian does not
+    reach. `modes`: that other modes have.
     """
 
     weigh: tuple[float, float] = (0.25, 1.25)
-    leave: tuple[float, float] = (0.6, 1.4)
+    reject: tuple[float, float] = (0.5, 1.3)
     far: float = 0.5
     far_per_dimension: float = 0.02
+    tail: tuple[float, float] = (0.02, 0.1)
+    modes: float = 0.01
 
 
 DEFAULT_THRESHOLDS = Thresholds()
 
 
 @dataclasses.dataclass(frozen=True)
-class Estimate:
-    """A number and its standard error."""
+class Reason:
+    """Why a Gaussian is not to be trusted as it is.
 
+    `test`: "converged", "finite", "modes", "mean", "sd", "khat", "distance", "tails", "draws" or
+    "hyper". `level`: "weigh" or "reject". `parameter`: the one that is worst, by its name; None
+    where it is none's alone. `value` and the `limit` that it is beyond. `sentence`: in words.
+    """
+
+    test: str
+    level: str
+    parameter: str | None
     value: float
-    se: float
-
-    def __str__(self) -> str:
-        return f"{self.value:.4f} ± {self.se:.4f}"
+    limit: float
+    sentence: str
 
 
 @dataclasses.dataclass(frozen=True)
-class OtherMode:
-    """A mode that the Gaussian does not cover: how far (in posterior sds) and its share of mass."""
+class Subject:
+    """What is judged: names of the parameters, what the search says of itself, and what may still
+    be tried."""
 
-    distance: float
-    share: float
+    names: Sequence[str]
+    family: str
+    converged: bool = True
+    elbo_fixed: float | None = None
+    ran_off: tuple[str, ...] = ()
+    accepts_images: bool = False
+
+    @property
+    def dim(self) -> int:
+        return len(self.names)
+
+    @property
+    def remedy(self) -> str:
+        """What a user may try where the shape is missed."""
+        if self.family in ("full", "auto"):
+            return "no Gaussian fits better: write it in other parameters"
+        return 'try family="full", or write it in other parameters'
 
 
 @dataclasses.dataclass(frozen=True)
-class Elsewhere:
-    """What the Gaussian does not reach: other modes, and the share of mass that far probes see."""
+class Verdict:
+    """`level`: "trust", "weigh" or "reject"; None where nothing was judged."""
 
-    modes: tuple[OtherMode, ...] = ()
-    tail_share: float = 0.0
-
-    @property
-    def reason(self) -> str | None:
-        share = sum(mode.share for mode in self.modes)
-        if share > 0.01:
-            far = max(self.modes, key=lambda mode: mode.share)
-            return (
-                f"{len(self.modes)} other mode{'s' * (len(self.modes) > 1)} seen, with about "
-                f"{share:.0%} of the mass (the largest {far.distance:.0f} standard deviations "
-                "away); this Gaussian covers one mode only."
-            )
-        if self.tail_share > 0.02:
-            return (
-                f"heavy tails: about {self.tail_share:.0%} of the mass or more lies where this "
-                "Gaussian has less than 0.1%."
-            )
-        return None
+    level: str | None
+    reasons: tuple[Reason, ...]
+    sentence: str
 
 
-@dataclasses.dataclass(frozen=True)
-class Moments:
-    """How far weighted draws put the moments from the Gaussian's own: the largest error of a mean
-    (in standard deviations) and of a standard deviation (as a ratio, above one). `khat` says
-    whether the weights can be believed."""
-
-    khat: float
-    mean_off: float
-    sd_ratio: float
-
-    def within(self, mean_off: float, sd_ratio: float) -> bool:
-        return self.mean_off < mean_off and self.sd_ratio < sd_ratio
-
-    def __str__(self) -> str:
-        return f"means to {self.mean_off:.2f} sd and sds to {self.sd_ratio - 1:.0%}"
-
-
-UNKNOWN = Moments(math.inf, math.inf, math.inf)
-
-
-@dataclasses.dataclass(frozen=True)
-class Diagnosis:
-    """All that fresh draws say. `kl` estimates KL(q || p), where the weights allow it. `wider` is
-    what draws from a wider Gaussian say: k-hat knows the shape of the tail of the weights but not
-    how much hangs on it, and draws that reach further out settle that."""
-
-    elbo: Estimate
-    khat: float
-    kl: float
-    ess: float
-    moments: Moments
-    n_non_finite: int
-    n_draws: int
-    wider: Moments | None = None
-
-    @property
-    def khat_limit(self) -> float:
-        """Above it, importance sampling with so many draws cannot be believed."""
-        return min(1 - 1 / math.log10(self.n_draws), WEIGHTS_WORK)
-
-    @property
-    def wants_wider(self) -> bool:
-        return not self.n_non_finite and self.kl < 2 * DEFAULT_THRESHOLDS.far
-
-    @property
-    def wider_agree(self) -> bool:
-        """Draws from further out see the same Gaussian."""
-        wider = self.wider
-        return (
-            wider is not None and wider.khat < AS_IT_IS and wider.within(*DEFAULT_THRESHOLDS.weigh)
-        )
-
-
-def verdict(
-    dim: int,
-    converged: bool,
+def judge(
+    subject: Subject,
     diagnosis: Diagnosis | None,
-    elbo_fixed: float | None,
     elsewhere: Elsewhere,
     limits: Thresholds = DEFAULT_THRESHOLDS,
-) -> str:
-    """One sentence: trust it, weigh it, or leave it; and why."""
-    if not converged:
-        return "Do not trust: the search stopped before it converged (see status)."
-    if diagnosis is None:
-        return "Not judged: diagnostics were switched off."
-    d = diagnosis
+) -> Verdict:
+    reasons = list(_of_the_search(subject))
+    if diagnosis is not None:
+        reasons += _of_modes(subject, elsewhere, limits)
+        reasons += of_draws(subject, diagnosis, limits)
+        reasons += _of_fixed_draws(subject, diagnosis)
+    reasons += _of_hyperparameters(subject)
+    reasons.sort(key=lambda one: -SEVERITY.index(one.level))
+    if diagnosis is None and not reasons:
+        return Verdict(None, (), "Not judged: diagnostics were switched off.")
+    level = reasons[0].level if reasons else TRUST
+    return Verdict(level, tuple(reasons), _sentence(level, reasons, subject, diagnosis, elsewhere))
+
+
+def is_sure(
+    diagnosis: Diagnosis,
+    subject: Subject,
+    elsewhere: Elsewhere,
+    limits: Thresholds = DEFAULT_THRESHOLDS,
+) -> bool:
+    """No limit is so near that other draws might say another word."""
+    if diagnosis.n_non_finite or diagnosis.moments is None:
+        return True
+    if _of_the_search(subject) or _of_modes(subject, elsewhere, limits):
+        return True  # no draws would change that
+    if elsewhere.tail_share > TAIL_SUSPECTED and not diagnosis.looked_far:
+        return False
+    levels = set()
+    for by in (-NEAR_A_LIMIT, NEAR_A_LIMIT):
+        shifted = dataclasses.replace(
+            diagnosis, moments=diagnosis.moments.shifted(by, diagnosis.n_mixed)
+        )
+        reasons = of_draws(subject, shifted, limits)
+        levels.add(max((one.level for one in reasons), key=SEVERITY.index, default=TRUST))
+    return len(levels) == 1
+
+
+# --- reasons ----------------------------------------------------------------------------------
+
+
+def _of_the_search(subject: Subject) -> list[Reason]:
+    if subject.converged:
+        return []
+    said = "the search stopped before it converged (see status)"
+    return [Reason("converged", REJECT, None, 0.0, 1.0, said)]
+
+
+def _of_modes(subject: Subject, elsewhere: Elsewhere, limits: Thresholds) -> list[Reason]:
+    accepted = subject.accepts_images and elsewhere.all_images
+    if elsewhere.share <= limits.modes or accepted:
+        return []
+    said = explain_modes(elsewhere)
+    return [Reason("modes", REJECT, None, elsewhere.share, limits.modes, said)]
+
+
+def of_draws(subject: Subject, d: Diagnosis, limits: Thresholds) -> list[Reason]:
+    """What fresh draws and those around them say."""
     if d.n_non_finite:
-        return (
-            f"Do not trust: {d.n_non_finite} of {d.n_draws} fresh draws fall where the log density "
-            "is not finite; write constrained parameters on an unbounded scale."
+        said = (
+            f"{d.n_non_finite} of {d.n_draws} fresh draws fall where the log density is not "
+            "finite; write constrained parameters on an unbounded scale"
         )
-    if (reason := elsewhere.reason) is not None:
-        return f"Do not trust: {reason}"
-    limit = d.khat_limit
-    # Believe the moments of those draws whose weights can be believed.
-    believed = [m for m in (d.moments, d.wider) if m is not None and m.khat < limit]
-    near = f"k-hat {d.khat:.2f}, about {d.kl:.2g} nat from the posterior"
-    if not all(m.within(*limits.leave) for m in believed):
-        worst = max(believed, key=lambda m: m.sd_ratio + m.mean_off)
-        return f"Do not trust: weighted draws agree with the Gaussian only on {worst} ({near})."
-    cleared = d.wider is not None and d.wider.khat < AS_IT_IS
-    if d.khat > limit and not cleared:
-        return (
-            f"Do not trust: k-hat is {d.khat:.2f} (limit {limit:.2f}), so the posterior has a "
-            "shape or tails that this Gaussian misses; try a richer family or other parameters."
+        return [Reason("finite", REJECT, None, float(d.n_non_finite), 0.0, said)]
+    m = d.moments
+    if m is None:
+        return []
+    reasons = [*_of_moments(subject, m, limits)]
+    if m.khat > WEIGHTS_WORK:
+        said = (
+            f"the weights of draws vary too much to check it (k-hat {m.khat:.2f}, limit "
+            f"{WEIGHTS_WORK}), so the posterior has a shape or tails that this Gaussian misses; "
+            f"{subject.remedy}"
         )
+        reasons.append(Reason("khat", REJECT, None, m.khat, WEIGHTS_WORK, said))
     # A Gaussian whose mean is off by x standard deviations is x^2/2 nats away.
-    if d.kl > max(limits.far, limits.far_per_dimension * dim):
-        return (
-            f"Do not trust: {near}, as far as a mean off by {math.sqrt(2 * d.kl):.1f} standard "
-            "deviations; try a richer family or other parameters."
+    if m.kl > (far := max(limits.far, limits.far_per_dimension * subject.dim)):
+        said = (
+            f"it is about {m.kl:.2g} nat from the posterior (limit {far:.2g}), as far as a mean "
+            f"off by {math.sqrt(2 * m.kl):.1f} standard deviations; {subject.remedy}"
         )
-    gap = 0.0 if elbo_fixed is None else elbo_fixed - d.elbo.value
-    if gap > max(0.1, 3 * d.elbo.se):
-        return (
-            f"Use with importance weights: fitted too closely to its draws (the bound is {gap:.2f} "
-            f"nat lower on fresh ones; {near}); more draws would mend that."
+        reasons.append(Reason("distance", REJECT, None, m.kl, far, said))
+    if d.looked_far and m.tail_share > limits.tail[0]:
+        level = REJECT if m.tail_share > limits.tail[1] else WEIGH
+        limit = limits.tail[level == REJECT]
+        said = (
+            f"heavy tails: about {m.tail_share:.0%} of the mass lies where this Gaussian has less "
+            "than 0.1%"
         )
-    if not all(m.within(*limits.weigh) for m in believed) or (d.khat > AS_IT_IS and not cleared):
-        return f"Use with importance weights: close, but not in the tails ({near})."
-    if d.khat > AS_IT_IS and d.wider is not None:
-        return f"Trust: {near}, but little hangs on the tails: wider draws agree on {d.wider}."
-    return f"Trust: fresh draws agree with the Gaussian ({near})."
+        reasons.append(Reason("tails", level, None, m.tail_share, limit, said))
+    return reasons
+
+
+def _of_moments(subject: Subject, m: Moments, limits: Thresholds) -> list[Reason]:
+    reasons = []
+    for level, (mean_limit, sd_limit) in ((REJECT, limits.reject), (WEIGH, limits.weigh)):
+        tests = {reason.test for reason in reasons}
+        if m.sd_ratio > sd_limit and "sd" not in tests:
+            name = subject.names[m.sd_at]
+            said = (
+                f"the standard deviation of {name} is off by a factor of {m.sd_ratio:.2g} (limit "
+                f"{sd_limit})"
+            )
+            reasons.append(Reason("sd", level, name, m.sd_ratio, sd_limit, said))
+        if m.mean_off > mean_limit and "mean" not in tests:
+            name = subject.names[m.mean_at]
+            said = (
+                f"the mean of {name} is off by {m.mean_off:.2g} standard deviations (limit "
+                f"{mean_limit})"
+            )
+            reasons.append(Reason("mean", level, name, m.mean_off, mean_limit, said))
+    return reasons
+
+
+def _of_fixed_draws(subject: Subject, d: Diagnosis) -> list[Reason]:
+    if subject.elbo_fixed is None or d.n_non_finite:
+        return []
+    gap, limit = subject.elbo_fixed - d.elbo.value, max(0.1, 3 * d.elbo.se)
+    if not gap > limit:
+        return []
+    said = (
+        f"fitted too closely to its draws (the bound is {gap:.2f} nat lower on fresh ones); more "
+        "draws would mend that"
+    )
+    return [Reason("draws", WEIGH, None, gap, limit, said)]
+
+
+def _of_hyperparameters(subject: Subject) -> list[Reason]:
+    names = listed(list(subject.ran_off))
+    said = f"{names} ran off, for want of data or of a prior (see status)"
+    return [Reason("hyper", WEIGH, names, math.inf, math.inf, said)] if subject.ran_off else []
+
+
+# --- words ------------------------------------------------------------------------------------
+
+
+def explain_modes(elsewhere: Elsewhere) -> str:
+    """How many, how much of the mass, and what to do."""
+    n, share = elsewhere.n_modes, elsewhere.share
+    several = n > 1
+    far = max((mode.distance for mode in elsewhere.modes), default=math.nan)
+    near = min((mode.distance for mode in elsewhere.modes), default=math.nan)
+    where = f"{near:.0f} to {far:.0f}" if several and round(near) != round(far) else f"{far:.0f}"
+    said = (
+        f"{n} other mode{'s' * several} seen, with about {share:.0%} of the mass, {where} "
+        "standard deviations away; this Gaussian covers one mode only"
+    )
+    return f"{said}. {remedy_for_modes(elsewhere)}"
+
+
+def remedy_for_modes(elsewhere: Elsewhere) -> str:
+    """How symmetries may be broken, one of each kind; otherwise another start, or a mixture."""
+    by_kind = {one.kind: one.remedy for one in reversed(elsewhere.symmetries)}
+    if not by_kind:
+        return (
+            "Start from the better one (init=post.modes[1].point), or fit each of them and mix the "
+            "fits by their shares."
+        )
+    ways = "; ".join(by_kind.values())
+    if elsewhere.all_images:
+        ways += '. Or take one of equals as it is, symmetric="accept"'
+    return f"{ways[0].upper()}{ways[1:]}."
+
+
+def _sentence(
+    level: str,
+    reasons: list[Reason],
+    subject: Subject,
+    d: Diagnosis | None,
+    elsewhere: Elsewhere,
+) -> str:
+    alone = ""
+    if subject.accepts_images and elsewhere.all_images:
+        n = elsewhere.n_modes + 1
+        alone = f" (this mode alone, one of {n} that are images of each other)"
+    if level == TRUST:
+        assert d is not None
+        return f"Trust{alone}: fresh draws agree with the Gaussian ({_near(d)})."
+    worst = [one for one in reasons if one.level == level]
+    said = worst[0].sentence
+    if len(worst) > 1 and worst[0].test != "finite":
+        said = f"{said.rstrip('.')}; also, {worst[1].sentence}"
+    if level == REJECT:
+        return f"Do not trust{alone}: {said.rstrip('.')}."
+    weights_work = (
+        d is not None and d.khat < WEIGHTS_WORK and worst[0].test not in ("draws", "hyper")
+    )
+    word = "Use with importance weights" if weights_work else "Use with care"
+    return (
+        f"{word}{alone}: {said.rstrip('.')} ({_near(d)})." if d is not None else f"{word}: {said}."
+    )
+
+
+def _near(d: Diagnosis) -> str:
+    kl = d.kl if d.moments is None else d.moments.kl
+    near = f"k-hat {d.khat:.2f}, about {kl:.2g} nat from the posterior"
+    return near if d.moments is None else f"{near}, {d.moments}"

@@ -60,7 +60,7 @@ class Gaussian:
         return normal_logpdf(self.whiten(points), self.log_det_root)
 
 
-def normal_logpdf(z: Float[np.ndarray, "*batch dim"], log_det_root: float) -> Any:
+def normal_logpdf(z: Float[Any, "*batch dim"], log_det_root: float) -> Any:
     """`log N(mean + root z | mean, root root^T)`."""
     dim = z.shape[-1]
     return -0.5 * (z**2).sum(-1) - 0.5 * dim * math.log(2 * math.pi) - log_det_root
