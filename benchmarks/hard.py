@@ -13,6 +13,7 @@ core each (two for the four largest).
 """
 
 import argparse
+import dataclasses
 import json
 import math
 import pathlib
@@ -95,16 +96,10 @@ def row(problem: Problem, method: str) -> dict:
     elbo, se, n_fresh = fresh_elbo(problem, post)
     ratio = post.flat_std / sd
     judged = post.judged.diagnosis if post.judged else None
-    told = {
-        "kl": judged.kl,
-        "ess": judged.ess,
-        "moments": [judged.moments.khat, judged.moments.mean_off, judged.moments.sd_ratio],
-        "wider": judged.wider
-        and [judged.wider.khat, judged.wider.mean_off, judged.wider.sd_ratio],
-        "beyond": post.elsewhere.tail_share,
-        "other_modes": sum(mode.share for mode in post.elsewhere.modes),
-        "own_se": judged.elbo.se,
-    } if judged else None  # fmt: skip
+    told = None
+    if judged is not None:
+        share = post.elsewhere.share
+        told = {"diagnosis": dataclasses.asdict(judged), "other_modes": share}
     return {
         "name": problem.name,
         "method": method,
@@ -127,6 +122,7 @@ def row(problem: Problem, method: str) -> dict:
         "converged": post.converged,
         "status": post.status,
         "verdict": post.verdict,
+        "trust": post.trust,
         "told": told,
     }
 

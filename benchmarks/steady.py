@@ -95,7 +95,9 @@ def page(rows: pathlib.Path) -> str:
         row = json.loads(line)
         by_name[row["name"]].append(row)
     n_changed, n_all = 0, 0
-    lines = ["| posterior | D | trust | weigh | reject | keys that change the word | bound, range |"]
+    lines = [
+        "| posterior | D | trust | weigh | reject | keys that change the word | bound, range |"
+    ]
     lines += ["|---|---|---|---|---|---|---|"]
     for name, some in by_name.items():
         counts = collections.Counter(row["level"] for row in some)

@@ -10,42 +10,28 @@ import itertools
 import pathlib
 
 from hard import ROWS, rows
-from mixvi._judge._verdict import (
-    DEFAULT_THRESHOLDS,
-    Diagnosis,
-    Elsewhere,
-    Estimate,
-    Moments,
-    OtherMode,
-    Thresholds,
-    verdict,
-)
+from mixvi._judge._diagnosis import Diagnosis, Elsewhere, Estimate, Moments, OtherMode
+from mixvi._judge._verdict import DEFAULT_THRESHOLDS, Subject, Thresholds, judge
 
 GRID = [
-    Thresholds(leave=(mean, sd), far=far, far_per_dimension=per_dimension)
+    Thresholds(reject=(mean, sd), far=far, far_per_dimension=per_dimension)
     for mean, sd, far, per_dimension in itertools.product(
-        (0.3, 0.4, 0.5, 0.6), (1.25, 1.3, 1.35, 1.4, 1.5, 1.7), (0.25, 0.5, 1.0), (0.01, 0.02, 0.04)
+        (0.3, 0.4, 0.5, 0.6), (1.27, 1.3, 1.35, 1.4, 1.5, 1.7), (0.25, 0.5, 1.0), (0.01, 0.02, 0.04)
     )
 ]
-N_DRAWS = 1000
+WORDS = {"trust": "T", "weigh": "U", "reject": "D"}
 
 
 def said(row: dict, limits: Thresholds) -> str:
     """T(rust), U(se with weights) or D(o not trust)."""
-    told = row["told"]
-    diagnosis = Diagnosis(
-        elbo=Estimate(row["elbo"], told["own_se"]),
-        khat=row["khat"],
-        kl=told["kl"],
-        ess=told["ess"],
-        moments=Moments(*told["moments"]),
-        n_non_finite=0,
-        n_draws=N_DRAWS,
-        wider=told["wider"] and Moments(*told["wider"]),
-    )
-    others = (OtherMode(10.0, told["other_modes"]),) if told["other_modes"] else ()
-    elsewhere = Elsewhere(others, told["beyond"])
-    return verdict(row["dim"], row["converged"], diagnosis, None, elsewhere, limits)[0]
+    told = dict(row["told"]["diagnosis"])
+    elbo, moments = Estimate(**told.pop("elbo")), told.pop("moments")
+    diagnosis = Diagnosis(elbo=elbo, moments=moments and Moments(**moments), **told)
+    share = row["told"]["other_modes"]
+    others = (OtherMode(10.0, share),) if share else ()
+    elsewhere = Elsewhere(others, len(others), share)
+    subject = Subject(("",) * row["dim"], row["family"], row["converged"])
+    return WORDS[judge(subject, diagnosis, elsewhere, limits).level or "reject"]
 
 
 def is_bad(row: dict) -> bool:
@@ -73,7 +59,7 @@ def chosen(some: list[dict]) -> Thresholds:
     best = max(value for value, _ in scored)
 
     def away(limits: Thresholds) -> tuple[float, float]:
-        mean, sd = limits.leave
+        mean, sd = limits.reject
         return abs(mean - 0.5) + abs(sd - 1.5), -limits.far_per_dimension
 
     return min((limits for value, limits in scored if value > best - 0.005), key=away)
@@ -119,9 +105,9 @@ def main() -> None:
         ),
         "\n",
     )
-    print("Chosen when one is left out (times; leave: mean, sd; far: nats, per dimension):\n")
+    print("Chosen when one is left out (times; reject: mean, sd; far: nats, per dimension):\n")
     for limits, times in used.most_common():
-        print(f"- {times}: {limits.leave}; {limits.far}, {limits.far_per_dimension}")
+        print(f"- {times}: {limits.reject}; {limits.far}, {limits.far_per_dimension}")
     print("\nMissed, or alarmed in vain, with the thresholds in use:\n")
     for row in some:
         word = said(row, DEFAULT_THRESHOLDS)
