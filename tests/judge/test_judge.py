@@ -247,7 +247,8 @@ def test_verdicts():
     (reason,) = said(mean_off=0.7).reasons
     assert (reason.test, reason.level, reason.parameter) == ("mean", "reject", "b")
     assert said(mean_off=0.7).sentence.startswith("Do not trust: the mean of b is off by 0.7")
-    assert said(khat=0.9).level == "reject"
+    assert said(khat=0.9, looked_far=False).level == "reject"
+    assert said(khat=0.9).sentence.startswith("Use with care: the weights of draws vary")
     assert said(kl=0.8).reasons[0].test == "distance"
     assert said(tail_share=0.05).level == "weigh"
     assert said(tail_share=0.2).level == "reject"

@@ -46,8 +46,8 @@ from ._symmetry import Symmetries, Symmetry, leaves_of, orbit, remedy, symmetrie
 LEAST_PROBES = 47
 # Above this dimension searches cost more than they find.
 MOST_CLIMBED = 300
-# Starts around the user's, and how wide, in units of their own size or one.
-N_WIDE, WIDE = 20, 3.0
+# Starts around the user's, and how wide.
+N_WIDE, WIDE = 32, 3.0
 # Nats above the Gaussian, and sds from it, that make an image or a start worth a closer look.
 SURPRISE, NEAR = 3.0, 2.5
 # The same of stretched draws, some of which are surprising in every heavy tail: nats, and sds
@@ -210,9 +210,10 @@ def candidates_of(setting: Setting, home: Mode, key: Any, most: int) -> Candidat
     if dim > MOST_PROBED:
         nothing = np.zeros((0, dim))
         return Candidates(images, some.some[:n], nothing, Probes(nothing, np.zeros(0)))
-    unit = np.maximum(1.0, np.abs(setting.start))
-    spread = generator(key, WIDE_STARTS).standard_normal((N_WIDE, dim))
-    wide = setting.start + WIDE * unit * spread
+    spread = WIDE * generator(key, WIDE_STARTS).standard_normal((N_WIDE, dim))
+    # By turns in units of one, and of the start where that is larger.
+    spread[1::2] *= np.maximum(1.0, np.abs(setting.start))
+    wide = setting.start + spread
     return Candidates(images, some.some[:n], wide, probes(key, dim).first(min(most, N_PROBES)))
 
 

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from .._density._target import listed
 from ._diagnosis import WEIGHTS_WORK, Diagnosis, Elsewhere, Moments
+from ._probes import MOST_PROBED
 
 TRUST, WEIGH, REJECT = "trust", "weigh", "reject"
 SEVERITY = (TRUST, WEIGH, REJECT)
@@ -119,12 +120,13 @@ def is_sure(
         return True  # no draws would change that
     if elsewhere.tail_share > TAIL_SUSPECTED and not diagnosis.looked_far:
         return False
+    can_look_farther = not diagnosis.looked_far and subject.dim <= MOST_PROBED
     levels = set()
     for by in (-NEAR_A_LIMIT, NEAR_A_LIMIT):
-        shifted = dataclasses.replace(
-            diagnosis, moments=diagnosis.moments.shifted(by, diagnosis.n_mixed)
-        )
-        reasons = of_draws(subject, shifted, limits)
+        moments = diagnosis.moments.shifted(by, diagnosis.n_mixed)
+        reasons = of_draws(subject, dataclasses.replace(diagnosis, moments=moments), limits)
+        if can_look_farther and {one.test for one in reasons if one.level == REJECT} == {"khat"}:
+            return False
         levels.add(max((one.level for one in reasons), key=SEVERITY.index, default=TRUST))
     return len(levels) == 1
 
@@ -160,12 +162,7 @@ def of_draws(subject: Subject, d: Diagnosis, limits: Thresholds) -> list[Reason]
         return []
     reasons = [*_of_moments(subject, m, limits)]
     if m.khat > WEIGHTS_WORK:
-        said = (
-            f"the weights of draws vary too much to check it (k-hat {m.khat:.2f}, limit "
-            f"{WEIGHTS_WORK}), so the posterior has a shape or tails that this Gaussian misses; "
-            f"{subject.remedy}"
-        )
-        reasons.append(Reason("khat", REJECT, None, m.khat, WEIGHTS_WORK, said))
+        reasons.append(_of_weights(subject, m, d.looked_far))
     # A Gaussian whose mean is off by x standard deviations is x^2/2 nats away.
     if m.kl > (far := max(limits.far, limits.far_per_dimension * subject.dim)):
         said = (
@@ -182,6 +179,19 @@ def of_draws(subject: Subject, d: Diagnosis, limits: Thresholds) -> list[Reason]
         )
         reasons.append(Reason("tails", level, None, m.tail_share, limit, said))
     return reasons
+
+
+def _of_weights(subject: Subject, m: Moments, looked_far: bool) -> Reason:
+    """Draws that look far know what hangs on a heavy tail; others do not."""
+    vary = f"the weights of draws vary too much (k-hat {m.khat:.2f}, limit {WEIGHTS_WORK})"
+    if looked_far:
+        said = f"{vary}, so tails are heavy, but little hangs on them"
+        return Reason("khat", WEIGH, None, m.khat, WEIGHTS_WORK, said)
+    said = (
+        f"{vary} to check it, so the posterior has a shape or tails that this Gaussian misses; "
+        f"{subject.remedy}"
+    )
+    return Reason("khat", REJECT, None, m.khat, WEIGHTS_WORK, said)
 
 
 def _of_moments(subject: Subject, m: Moments, limits: Thresholds) -> list[Reason]:
