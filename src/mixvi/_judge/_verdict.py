@@ -285,13 +285,11 @@ def _sentence(
         said = f"{said.rstrip('.')}; also, {worst[1].sentence}"
     if level == REJECT:
         return f"Do not trust{alone}: {said.rstrip('.')}."
-    weights_work = (
-        d is not None and d.khat < WEIGHTS_WORK and worst[0].test not in ("draws", "hyper")
-    )
-    word = "Use with importance weights" if weights_work else "Use with care"
-    return (
-        f"{word}{alone}: {said.rstrip('.')} ({_near(d)})." if d is not None else f"{word}: {said}."
-    )
+    beyond_weights = ("draws", "hyper", "khat", "tails")
+    helps = d is not None and d.khat < WEIGHTS_WORK and worst[0].test not in beyond_weights
+    word = "Use with importance weights" if helps else "Use with care"
+    near = "" if d is None else f" ({_near(d)})"
+    return f"{word}{alone}: {said.rstrip('.')}{near}."
 
 
 def _near(d: Diagnosis) -> str:
