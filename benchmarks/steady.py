@@ -8,6 +8,7 @@ A change is a key whose level differs from the commonest one of its posterior.
 
 import argparse
 import collections
+import dataclasses
 import json
 import pathlib
 import subprocess
@@ -18,8 +19,6 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
-
-WORDS = {"T": "trust", "U": "weigh", "D": "reject", "N": "none"}
 
 
 def wide_logistic() -> tuple[Any, Any, Any]:
@@ -52,16 +51,11 @@ def all_fits() -> dict[str, Any]:
     return {**fits, "wide_logistic": wide_logistic}
 
 
-def level(post: Any) -> str:
-    return getattr(post, "trust", None) or WORDS[post.verdict[0]]
-
-
-def run(name: str, n_keys: int, rows: pathlib.Path, arrays: pathlib.Path | None) -> None:
+def run(name: str, n_keys: int, rows: pathlib.Path) -> None:
     import mixvi
 
     warnings.simplefilter("ignore")
     log_density, init, data = all_fits()[name]()
-    kept = {}
     for key in range(n_keys):
         post = mixvi.fit(log_density, init, data=data, key=key)
         said = post.judged.diagnosis
@@ -70,23 +64,21 @@ def run(name: str, n_keys: int, rows: pathlib.Path, arrays: pathlib.Path | None)
             "key": key,
             "dim": post.dim,
             "family": post.family,
-            "level": level(post),
+            "level": post.trust,
             "verdict": post.verdict,
             "elbo": post.elbo.value,
             "khat": post.khat,
             "kl": said.kl,
             "n_fresh": said.n_draws,
-            "moments": [said.moments.khat, said.moments.mean_off, said.moments.sd_ratio],
-            "wider": said.wider and [said.wider.khat, said.wider.mean_off, said.wider.sd_ratio],
+            "moments": said.moments and dataclasses.asdict(said.moments),
+            "n_mixed": said.n_mixed,
+            "other_modes": post.elsewhere.share,
             "gradients": post.stats.gradients,
             "values": post.stats.values,
             "seconds": post.stats.seconds,
         }
         with rows.open("a") as file:
             file.write(json.dumps(row) + "\n")
-        kept |= {f"mean_{key}": post.flat_mean, f"root_{key}": post.root}
-    if arrays is not None:
-        np.savez(arrays / name, **kept)
 
 
 def page(rows: pathlib.Path) -> str:
@@ -113,7 +105,6 @@ def page(rows: pathlib.Path) -> str:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--rows", type=pathlib.Path, required=True)
-    parser.add_argument("--arrays", type=pathlib.Path, help="a folder for the Gaussians")
     parser.add_argument("--only", nargs="*")
     parser.add_argument("--keys", type=int, default=10)
     parser.add_argument("--jobs", type=int, default=1)
@@ -124,12 +115,11 @@ def main() -> None:
         return
     names = args.only or list(all_fits())
     if len(names) == 1:
-        run(names[0], args.keys, args.rows, args.arrays)
+        run(names[0], args.keys, args.rows)
         return
 
     def alone(name: str) -> None:
         command = [sys.executable, __file__, "--rows", str(args.rows), "--keys", str(args.keys)]
-        command += ["--arrays", str(args.arrays)] if args.arrays else []
         subprocess.run([*command, "--only", name], check=False)
 
     with ThreadPoolExecutor(args.jobs) as pool:
