@@ -27,8 +27,8 @@ from ._fresh import Judged, judged
 from ._probes import MOST_PROBED, log_scale_mixture, stretched
 from ._scalars import mixed_scalars, moment_errors, wider_by
 
-# Parameters along which draws are wider, and by how much.
-N_DIRECTED, DIRECTED_BY = 4, 2.5
+# Parameters along which draws are wider, and by how much, in turn.
+N_DIRECTED, DIRECTED_BY = 4, np.array([2.0, 4.0, 8.0])
 # An error of a mean is as bad as one of the log of a standard deviation.
 MEAN_UNIT, LOG_SD_UNIT = 0.25, 0.2
 # Fresh draws where the word is not sure.
@@ -82,7 +82,11 @@ class Mixture:
             more.append(self.asked(n, made, log_q))
         if dim <= MOST_PROBED:
             made = functools.partial(far_draws, self.key, dim=dim)
-            more.append(self.asked(n, made, log_scale_mixture))
+            far = self.asked(n, made, log_scale_mixture)
+            # A density above all that was seen is another mode, which is not looked for here, or
+            # what is left of numbers too large.
+            highest = max(part.log_p.max() for part in self.parts)
+            more.append(far._replace(log_p=np.where(far.log_p > highest, -np.inf, far.log_p)))
         return dataclasses.replace(self, parts=(*self.parts, *more), looks_far=dim <= MOST_PROBED)
 
     @property
@@ -152,13 +156,17 @@ def log_wider(z: Points, by: float) -> Float[np.ndarray, " n"]:
 
 
 def directed_draws(key: Any, n: int, along: Vector, place: int) -> Points:
+    """As many of each width, to one or two."""
     z = generator_of((*key_words(key), place), DIRECTED).standard_normal((n, len(along)))
-    return z + (DIRECTED_BY - 1) * np.outer(z @ along, along)
+    by = DIRECTED_BY[np.arange(n) % len(DIRECTED_BY)]
+    return z + np.outer((by - 1) * (z @ along), along)
 
 
 def log_directed(z: Points, along: Vector) -> Float[np.ndarray, " n"]:
     narrower = 1 - 1 / DIRECTED_BY**2
-    return normal_logpdf(z, math.log(DIRECTED_BY)) + 0.5 * narrower * (z @ along) ** 2
+    each = 0.5 * narrower * ((z @ along) ** 2)[:, None] - np.log(DIRECTED_BY)
+    each = np.logaddexp.reduce(each, axis=1) - math.log(len(DIRECTED_BY))
+    return normal_logpdf(z, 0.0) + each
 
 
 def far_draws(key: Any, n: int, dim: int) -> Points:

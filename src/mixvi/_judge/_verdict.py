@@ -31,7 +31,7 @@ class Thresholds:
     reject: tuple[float, float] = (0.5, 1.3)
     far: float = 0.5
     far_per_dimension: float = 0.02
-    tail: tuple[float, float] = (0.02, 0.1)
+    tail: tuple[float, float] = (0.03, 0.1)
     modes: float = 0.01
 
 
