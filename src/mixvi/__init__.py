@@ -34,5 +34,6 @@ from ._fit._screen import best_together as best_together
 from ._fit._screen import screen as screen
 from ._judge._psis import psis as psis
 from ._judge._verdict import Estimate as Estimate
+from ._watch import Step as Step
 
 __version__ = "0.1.0"

@@ -10,6 +10,7 @@ from mixvi._fit._options import DEFAULTS, FitOptions, LaplaceOptions, Options, c
 
 OWN = {"log_density", "init", "data", "hyper", "constraints"}
 BATCHES = {"init_batched", "hyper_batched", "strategy", "progress"}
+ATTENDED = {"throw", "progress", "callback", "on_interrupt"}
 
 
 def normal(w, data=0.0):
@@ -26,8 +27,8 @@ def test_every_option_has_a_type_and_a_default():
 @pytest.mark.parametrize(
     ("function", "own", "options"),
     [
-        (mixvi.fit, OWN | {"throw"}, set(FitOptions.__annotations__)),
-        (mixvi.laplace, OWN | {"throw"}, set(LaplaceOptions.__annotations__)),
+        (mixvi.fit, OWN | ATTENDED, set(FitOptions.__annotations__)),
+        (mixvi.laplace, OWN | ATTENDED, set(LaplaceOptions.__annotations__)),
         (mixvi.fit_many, OWN | BATCHES, set(FitOptions.__annotations__)),
     ],
 )

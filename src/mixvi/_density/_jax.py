@@ -26,6 +26,7 @@ from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 from jaxtyping import Float
 
 from .._errors import InputError, MixviError
+from .._watch import COMPILING, stage
 from ._memory import factorises, jaxpr_bytes, n_cores
 from ._protocol import Density, EvidenceSlopes
 from ._target import Target, precision_scope
@@ -55,7 +56,8 @@ class Trace:
 
         self.dim, self.dtype = target.structure.size, dtype
         point = jax.ShapeDtypeStruct((self.dim,), dtype)
-        closed = jax.make_jaxpr(log_density)(point, *operands)
+        with stage(COMPILING):
+            closed = jax.make_jaxpr(log_density)(point, *operands)
         self.jaxpr, self.consts = closed.jaxpr, jax.device_put(closed.consts)
         self.shapes = jtu.tree_map(_shape, operands)
         self.backend = jax.default_backend()
@@ -79,16 +81,26 @@ class Trace:
             if (mine := name not in self._programs) is True:
                 self._programs[name] = concurrent.futures.Future()
             future = self._programs[name]
-        if mine:
-            try:
-                with precision_scope(self.dtype):
-                    future.set_result(self._compiled(make, shapes))
-            except BaseException as err:
-                with self._lock:
-                    del self._programs[name]
-                future.set_exception(err)
-                raise
-        return future.result()
+        if future.done():
+            return future.result()
+        with stage(COMPILING):
+            if mine:
+                self._compile(name, future, make, shapes)
+            return future.result()
+
+    def _compile(
+        self, name: Any, future: concurrent.futures.Future, make: Callable, shapes: tuple
+    ) -> None:
+        try:
+            with precision_scope(self.dtype):
+                future.set_result(self._compiled(make, shapes))
+        except BaseException as err:
+            with self._lock:
+                del self._programs[name]
+            # Who waits for it is not interrupted, but has no program either.
+            interrupted = RuntimeError("compiling was interrupted")
+            future.set_exception(err if isinstance(err, Exception) else interrupted)
+            raise
 
     def _compiled(self, make: Callable, shapes: tuple) -> Callable:
         consts = jtu.tree_map(_shape, self.consts)
@@ -198,7 +210,9 @@ class JaxDensity(Density):
             # What goes wrong here goes wrong again where the answer is wanted.
             with contextlib.suppress(Exception):
                 for program in self._wanted():
-                    program()
+                    # A process that ends, interrupted perhaps, waits for one program at most.
+                    if threading.main_thread().is_alive():
+                        program()
 
         if not self.trace.is_warm:
             self.trace.is_warm = True
