@@ -186,7 +186,7 @@ def test_what_a_callback_raises_ends_the_fit(stage, error):
     assert type(caught.value) is error
 
 
-def test_a_callback_can_stop_a_fit_as_ctrl_c_does():
+def test_a_callback_can_stop_a_fit_as_ctrl_c_does(tmp_path):
     def stop(step):
         if step.stage == "family" and step.bound is not None:
             raise KeyboardInterrupt
@@ -197,6 +197,8 @@ def test_a_callback_can_stop_a_fit_as_ctrl_c_does():
     assert post.family in ("mu", "eig")
     assert post.stats.seconds > 0
     assert "Interrupted" in post.summary()
+    again = mixvi.load(post.save(tmp_path / "interrupted"))
+    assert (again.status, again.converged) == (post.status, False)
     with pytest.raises(KeyboardInterrupt):
         mixvi.fit(logistic, np.zeros(3), **how)
 
@@ -297,6 +299,17 @@ def test_the_line_is_rewritten_and_cleared(capsys, monkeypatch):
 def test_a_short_fit_says_nothing(capsys):
     mixvi.laplace(lambda w: -(w**2), 1.0, progress=True)
     assert capsys.readouterr().err == ""
+
+
+def test_threads_say_nothing_by_default(monkeypatch):
+    monkeypatch.setattr(sys.stderr, "isatty", lambda: True, raising=False)
+    said = [_progress.is_shown(None)]
+    thread = threading.Thread(target=lambda: said.append(_progress.is_shown(None)))
+    thread.start()
+    thread.join()
+    assert said == [True, False]
+    assert _progress.is_shown(True)
+    assert not _progress.is_shown(False)
 
 
 @pytest.mark.slow

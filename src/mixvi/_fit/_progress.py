@@ -12,8 +12,11 @@ PATIENCE, EVERY = 3.0, 0.2
 
 
 def is_shown(show: bool | None) -> bool:
-    """By default to people alone."""
-    return sys.stderr is not None and sys.stderr.isatty() if show is None else show
+    """By default to people alone, and of what runs in threads nothing: one line is for one fit."""
+    if show is not None:
+        return show
+    alone = threading.current_thread() is threading.main_thread()
+    return alone and sys.stderr is not None and sys.stderr.isatty()
 
 
 class Progress:
