@@ -10,6 +10,7 @@ import textwrap
 import threading
 import time
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -145,6 +146,36 @@ def test_ctrl_c_while_a_program_compiles_leaves_a_process_that_works_and_ends():
     assert raised["raised"]
     assert first == second
     assert first["converged"]
+
+
+def test_who_waits_for_a_program_whose_compilation_is_interrupted_compiles_it():
+    """And nothing is left behind that a later fit would wait for."""
+    from mixvi._density._jax import Trace
+    from mixvi._density._target import prepare
+
+    target, _ = prepare(lambda w: -(w**2), 1.0, None, np.dtype(np.float64))
+    trace, begun, got = Trace(target, np.dtype(np.float64)), threading.Event(), []
+    point = jax.ShapeDtypeStruct((1,), np.float64)
+
+    def interrupted(consts, operands, flat):
+        begun.set()
+        time.sleep(0.2)
+        raise KeyboardInterrupt
+
+    def whole(consts, operands, flat):
+        return trace.function(consts, operands)(flat)
+
+    def wait():
+        begun.wait()
+        got.append(trace.program("one", whole, point))
+
+    thread = threading.Thread(target=wait)
+    thread.start()
+    with pytest.raises(KeyboardInterrupt):
+        trace.program("one", interrupted, point)
+    thread.join(timeout=20)
+    assert len(got) == 1
+    assert trace.program("one", interrupted, point) is got[0]
 
 
 def test_a_callback_is_told_of_every_pass():

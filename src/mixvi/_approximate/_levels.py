@@ -80,7 +80,7 @@ def stein_on_many(
         if n_passes > 1 and not shape.elbo >= best.elbo:
             break
         best = here
-        told(here, many)
+        told(dataclasses.replace(here, code=Code.INTERRUPTED), many)
         corrected = Corrected(density, mean, root, on_few, on_many)
         short = dataclasses.replace(stop, max_steps=min(left, MOST_STEPS))
         new = stein(corrected, mean, root, few, short, past)

@@ -187,9 +187,8 @@ def stein(
 
 
 def told(state: SteinState, rule: Rule) -> None:
-    """Whoever watches is told of it; to be taken up as it is where the search is interrupted."""
-    so_far = dataclasses.replace(state, code=Code.INTERRUPTED)
-    tell(state.elbo, state.gain_left, len(rule.z), lambda: ("full", so_far))
+    """Whoever watches is told where the search has come to."""
+    tell(state.elbo, state.gain_left, len(rule.z), lambda: ("full", state))
 
 
 def _ratio(old: Shape, new: Shape, rise: float, rounding: float) -> float:

@@ -64,7 +64,8 @@ class Trace:
         # On a CPU a batch of matrix factorisations may hang, and is no faster: one by one.
         self.one_by_one = self.backend == "cpu" and factorises(self.jaxpr)
         self.bytes = max(1, jaxpr_bytes(self.jaxpr))
-        self._programs: dict[Any, concurrent.futures.Future] = {}
+        self._programs: dict[Any, Callable] = {}
+        self._compiling: dict[Any, threading.Lock] = {}
         self._lock = threading.Lock()
         self.is_warm = False
         # Programs for many problems at once, by question.
@@ -76,31 +77,16 @@ class Trace:
         return lambda flat: whole(flat, *operands)[0]
 
     def program(self, name: Any, make: Callable, *shapes: Any) -> Callable:
-        """`make(consts, operands, *arguments)`, compiled for arguments of these shapes; once."""
+        """`make(consts, operands, *arguments)`, compiled for arguments of these shapes; once. Who
+        comes meanwhile waits, and compiles it where that was interrupted."""
+        if (known := self._programs.get(name)) is not None:
+            return known
         with self._lock:
-            if (mine := name not in self._programs) is True:
-                self._programs[name] = concurrent.futures.Future()
-            future = self._programs[name]
-        if future.done():
-            return future.result()
-        with stage(COMPILING):
-            if mine:
-                self._compile(name, future, make, shapes)
-            return future.result()
-
-    def _compile(
-        self, name: Any, future: concurrent.futures.Future, make: Callable, shapes: tuple
-    ) -> None:
-        try:
-            with precision_scope(self.dtype):
-                future.set_result(self._compiled(make, shapes))
-        except BaseException as err:
-            with self._lock:
-                del self._programs[name]
-            # Who waits for it is not interrupted, but has no program either.
-            interrupted = RuntimeError("compiling was interrupted")
-            future.set_exception(err if isinstance(err, Exception) else interrupted)
-            raise
+            compiling = self._compiling.setdefault(name, threading.Lock())
+        with stage(COMPILING), compiling, precision_scope(self.dtype):
+            if name not in self._programs:
+                self._programs[name] = self._compiled(make, shapes)
+            return self._programs[name]
 
     def _compiled(self, make: Callable, shapes: tuple) -> Callable:
         consts = jtu.tree_map(_shape, self.consts)
