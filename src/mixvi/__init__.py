@@ -35,5 +35,6 @@ from ._fit._screen import screen as screen
 from ._judge._diagnosis import Estimate as Estimate
 from ._judge._psis import psis as psis
 from ._judge._verdict import Reason as Reason
+from ._watch import Step as Step
 
 __version__ = "0.1.0"

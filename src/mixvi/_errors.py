@@ -45,3 +45,4 @@ class Code(enum.IntEnum):
     BOUND_OUT_OF_STEPS = 6
     BOUND_STUCK = 7
     RAN_OFF = 8
+    INTERRUPTED = 9

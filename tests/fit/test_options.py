@@ -9,7 +9,8 @@ import mixvi
 from mixvi._fit._options import DEFAULTS, FitOptions, LaplaceOptions, Options, checked
 
 OWN = {"log_density", "init", "data", "hyper", "constraints"}
-BATCHES = {"init_batched", "hyper_batched", "strategy", "progress"}
+BATCHES = {"init_batched", "hyper_batched", "strategy", "progress", "throw"}
+ATTENDED = {"throw", "progress", "callback", "on_interrupt"}
 
 
 def normal(w, data=0.0):
@@ -26,8 +27,8 @@ def test_every_option_has_a_type_and_a_default():
 @pytest.mark.parametrize(
     ("function", "own", "options"),
     [
-        (mixvi.fit, OWN | {"throw"}, set(FitOptions.__annotations__)),
-        (mixvi.laplace, OWN | {"throw"}, set(LaplaceOptions.__annotations__)),
+        (mixvi.fit, OWN | ATTENDED, set(FitOptions.__annotations__)),
+        (mixvi.laplace, OWN | ATTENDED, set(LaplaceOptions.__annotations__)),
         (mixvi.fit_many, OWN | BATCHES, set(FitOptions.__annotations__)),
     ],
 )
@@ -69,12 +70,20 @@ def test_text_is_no_data():
         (mixvi.fit, "draw", "did you mean 'draws'"),
         (mixvi.fit, "optimizer", "did you mean 'optimiser'"),
         (mixvi.laplace, "draws", r"laplace\(\) has no option 'draws'"),
-        (mixvi.fit_many, "throw", r"fit_many\(\) has no option 'throw'"),
+        (mixvi.fit_many, "callback", r"fit_many\(\) has no option 'callback'"),
     ],
 )
 def test_an_option_that_does_not_exist(function, wrong, said):
     with pytest.raises(TypeError, match=said):
         function(normal, np.zeros(2), **{wrong: 1})
+
+
+def test_failures_of_many_never_raise():
+    centres = np.array([1.0, np.nan])
+    posts = mixvi.fit_many(normal, np.zeros(1), centres, throw=False)
+    assert posts.converged.tolist() == [True, False]
+    with pytest.raises(mixvi.InputError, match=r"never raises, so leave throw= out; posts\.conv"):
+        mixvi.fit_many(normal, np.zeros(1), centres, throw=True)
 
 
 def test_defaults_pass_their_own_checks():

@@ -14,6 +14,7 @@ from jaxtyping import Float
 from .._arrays._roots import dense, is_diagonal, transposed_times, whiten
 from .._density._protocol import NOTHING, Density, Matrix, Rule
 from .._errors import Code
+from .._watch import tell
 from ._bound import Shape, bound_at, entropy
 from ._families import Family
 from ._search import Stop, Summit, quasi_newton, scaled_conjugate_gradients
@@ -170,11 +171,18 @@ def maximise(bound: FamilyBound, params: Params, stop: Stop, optimiser: str) -> 
     if bound.family.start_is_stationary:
         # Its coordinates have no scale of their own: what the search foresees is too little.
         stop = dataclasses.replace(stop, gain=0.01 * stop.gain)
+
+    def watched(found: Summit) -> None:
+        def state() -> tuple[str, FamilyState]:
+            return bound.family.name, _ended(bound, found, found.n_passes)
+
+        tell(found.value, found.gain_left, len(bound.rule.z), state)
+
     if optimiser == "scg":
-        return scaled_conjugate_gradients(bound, params, stop, rounding)
+        return scaled_conjugate_gradients(bound, params, stop, rounding, watched)
     dense_hessian = optimiser != "lbfgs"
     first = _first_hessian(bound, params)
-    return quasi_newton(bound, params, stop, rounding, first, dense_hessian)
+    return quasi_newton(bound, params, stop, rounding, first, dense_hessian, watched=watched)
 
 
 def _first_hessian(bound: FamilyBound, params: Params):

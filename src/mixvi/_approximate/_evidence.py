@@ -18,8 +18,9 @@ from jaxtyping import Float
 
 from .._density._protocol import Density, EvidenceSlopes
 from .._errors import Code
+from .._watch import tell
 from ._laplace import Laplace, laplace
-from ._search import Stop, quasi_newton
+from ._search import Stop, Summit, quasi_newton
 
 # Hyperparameters live on a log scale or one like it: a longer step is a leap in the dark.
 LONGEST_STEP = 1.0
@@ -106,8 +107,14 @@ def tuned_laplace(
         still = np.zeros((start.size, theta.size))
         tuned = Tuned(theta, unknown, still, unknown, at_edge=False, n_passes=0, code=Code.OK)
         return evidence.solved(theta, start), tuned
+
+    def watched(found: Summit) -> None:
+        tell(found.value, found.gain_left, state=lambda: _so_far(evidence, found))
+
     stop = Stop(tol=TOL, max_steps=max_steps)
-    best = quasi_newton(evidence, theta, stop, density.resolution, longest_step=LONGEST_STEP)
+    best = quasi_newton(
+        evidence, theta, stop, density.resolution, longest_step=LONGEST_STEP, watched=watched
+    )
     last = evidence.last
     assert last is not None
     if not np.array_equal(last.theta, best.point):
@@ -125,6 +132,15 @@ def tuned_laplace(
         code=best.code,
     )
     return last.found, tuned
+
+
+def _so_far(evidence: Evidence, found: Summit) -> tuple[Laplace, Tuned]:
+    """What an interrupted search leaves: how far the hyperparameters could go on is not asked."""
+    last = evidence.last
+    assert last is not None
+    endless = np.full_like(last.theta, math.inf)
+    at = (last.theta, last.gradient, last.drift, endless)
+    return last.found, Tuned(*at, at_edge=False, n_passes=found.n_passes, code=found.code)
 
 
 def _near(density: Density, theta: Hyper, last: _Place) -> Vector:

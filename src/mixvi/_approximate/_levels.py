@@ -20,7 +20,7 @@ from .._density._protocol import Density, Expectation, Points, Rule, coloured
 from .._errors import Code
 from ._bound import Shape
 from ._search import Stop
-from ._stein import Square, SteinState, Vector, stein
+from ._stein import Square, SteinState, Vector, stein, told
 
 MOST_COMPARISONS = 4
 # Over the few, between two comparisons.
@@ -80,6 +80,7 @@ def stein_on_many(
         if n_passes > 1 and not shape.elbo >= best.elbo:
             break
         best = here
+        told(dataclasses.replace(here, code=Code.INTERRUPTED), many)
         corrected = Corrected(density, mean, root, on_few, on_many)
         short = dataclasses.replace(stop, max_steps=min(left, MOST_STEPS))
         new = stein(corrected, mean, root, few, short, past)

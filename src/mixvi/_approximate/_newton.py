@@ -15,6 +15,7 @@ from jaxtyping import Float
 
 from .._density._protocol import Density
 from .._errors import Code
+from .._watch import tell_newton
 
 # The quadratic model's promise is kept well enough to accept / to trust more / to trust less.
 ACCEPT, GOOD, POOR = 1e-4, 0.75, 0.25
@@ -91,6 +92,7 @@ def newton(
     while n_steps < max_steps:
         n_steps, n_damped, last = n_steps + 1, n_damped + (step.damping > 0), step.decrement
         new, damping, growth = _tried(density, here, step, growth)
+        tell_newton()
         if new is not here and len(path) < PATH_KEPT:
             path.append(new)
         here, step = new, newton_step(new, damping)

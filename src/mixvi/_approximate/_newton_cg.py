@@ -10,6 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from .._density._protocol import Density
+from .._watch import tell_newton
 
 Vector = Float[np.ndarray, " dim"]
 MOST_REFUSALS = 20
@@ -28,6 +29,7 @@ def newton_cg(
         step, product, on_boundary = _steihaug(density, point, gradient, radius)
         predicted = -float(gradient @ step) - 0.5 * float(product @ step)
         there, (new_loss, new_gradient) = point + step, _loss_and_gradient(density, point + step)
+        tell_newton()
         noise = 8 * density.resolution * abs(loss)
         finite = math.isfinite(new_loss) and bool(np.isfinite(new_gradient).all())
         ratio = (loss - new_loss + noise) / (predicted + noise) if finite else -math.inf

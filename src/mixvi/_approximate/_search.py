@@ -61,6 +61,13 @@ class Summit:
     code: Code
 
 
+Watched = Callable[[Summit], None]
+
+
+def unwatched(so_far: Summit) -> None:
+    del so_far
+
+
 class _InverseHessian:
     """Of the negative bound: dense below `MOST_DENSE` numbers, otherwise by pairs."""
 
@@ -109,28 +116,33 @@ def quasi_newton(
     first: Callable[[Vector], Vector] | None = None,
     dense: bool = True,
     longest_step: float = LONGEST_STEP,
+    watched: Watched = unwatched,
 ) -> Summit:
     """`first`: the inverse Hessian of the negative bound at the start, times a vector; the identity
-    when left out."""
+    when left out. `watched` is told at every pass where the search has come to."""
     point, (value, gradient) = start, evaluate(start)
     inverse = _InverseHessian(start.size, first, dense)
-    n_passes, n_restarts, nowhere, misjudged = 1, 0, np.zeros_like(start), False
+    n_passes, n_restarts, gain, misjudged = 1, 0, math.inf, False
+
+    def ended(code: Code, paid: Vector | None = None) -> Summit:
+        paid = np.zeros_like(start) if paid is None else paid
+        return Summit(point, value, gradient, paid, gain, n_passes, code)
+
     if not math.isfinite(value) or not np.isfinite(gradient).all():
-        return Summit(point, value, gradient, nowhere, math.inf, 1, Code.NON_FINITE_DRAWS)
+        return ended(Code.NON_FINITE_DRAWS)
     while True:
         step = _capped(inverse.times(gradient), longest_step)
         if not float(step @ gradient) > 0:
             inverse.forget()
             step = _capped(gradient, longest_step)
         gain = 0.5 * float(step @ gradient)
+        watched(ended(Code.INTERRUPTED))
         if not misjudged and _settled(value, gradient, step, gain, stop, rounding):
-            paid = step if stop.takes_last_step else nowhere
-            return Summit(point, value, gradient, paid, gain, n_passes, Code.OK)
+            return ended(Code.OK, step if stop.takes_last_step else None)
         share = 1.0
         while True:
             if n_passes >= stop.max_steps:
-                code = Code.BOUND_OUT_OF_STEPS
-                return Summit(point, value, gradient, nowhere, gain, n_passes, code)
+                return ended(Code.BOUND_OUT_OF_STEPS)
             there = point + share * step
             new_value, new_gradient = evaluate(there)
             n_passes += 1
@@ -148,10 +160,10 @@ def quasi_newton(
                 # A search that has backtracked to nothing starts again along the gradient.
                 n_restarts += 1
                 if n_restarts > MOST_RESTARTS or inverse.first is inverse.matrix is None:
-                    code = Code.BOUND_STUCK
-                    return Summit(point, value, gradient, nowhere, gain, n_passes, code)
+                    return ended(Code.BOUND_STUCK)
                 inverse.forget()
                 break
+            watched(ended(Code.INTERRUPTED))
 
 
 def _capped(step: Vector, longest_step: float) -> Vector:
@@ -178,7 +190,11 @@ def _settled(
 
 
 def scaled_conjugate_gradients(
-    evaluate: ValueAndGradient, start: Vector, stop: Stop, rounding: float
+    evaluate: ValueAndGradient,
+    start: Vector,
+    stop: Stop,
+    rounding: float,
+    watched: Watched = unwatched,
 ) -> Summit:
     """Moller (1993), the paper's optimiser, with his names in the comments. His difference of
     gradients costs a pass for every new direction."""
@@ -194,6 +210,7 @@ def scaled_conjugate_gradients(
         )
 
     while True:
+        watched(ended(Code.INTERRUPTED))
         # A conjugate step says little of the distance left: the gradient stands in for both.
         if _settled(value, gradient, gradient, 0.5 * float(gradient @ gradient), stop, rounding):
             return ended(Code.OK)

@@ -17,6 +17,7 @@ from jaxtyping import Float
 
 from .._density._protocol import NOTHING, Density, Rule
 from .._errors import Code
+from .._watch import tell
 from ._bound import Shape
 from ._newton import resolved
 from ._search import Stop
@@ -153,6 +154,7 @@ def stein(
         gradient = _gradient(shape)
         move = _move(shape, gradient, past, reach)
         gain = _gain_left(shape, gradient, move)
+        told(ended(Code.INTERRUPTED), rule)
         if _settled(shape, gradient, move, gain, stop, density.resolution):
             return ended(Code.OK, move if stop.takes_last_step else None)
         if reach < SHORTEST_REACH:
@@ -182,6 +184,11 @@ def stein(
         else:
             reach = 0.25 * min(reach, length)
         refused = True
+
+
+def told(state: SteinState, rule: Rule) -> None:
+    """Whoever watches is told where the search has come to."""
+    tell(state.elbo, state.gain_left, len(rule.z), lambda: ("full", state))
 
 
 def _ratio(old: Shape, new: Shape, rise: float, rounding: float) -> float:

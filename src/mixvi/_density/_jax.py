@@ -26,6 +26,7 @@ from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
 from jaxtyping import Float
 
 from .._errors import InputError, MixviError
+from .._watch import COMPILING, stage
 from ._memory import factorises, jaxpr_bytes, n_cores
 from ._protocol import Density, EvidenceSlopes
 from ._target import Target, precision_scope
@@ -55,14 +56,16 @@ class Trace:
 
         self.dim, self.dtype = target.structure.size, dtype
         point = jax.ShapeDtypeStruct((self.dim,), dtype)
-        closed = jax.make_jaxpr(log_density)(point, *operands)
+        with stage(COMPILING):
+            closed = jax.make_jaxpr(log_density)(point, *operands)
         self.jaxpr, self.consts = closed.jaxpr, jax.device_put(closed.consts)
         self.shapes = jtu.tree_map(_shape, operands)
         self.backend = jax.default_backend()
         # On a CPU a batch of matrix factorisations may hang, and is no faster: one by one.
         self.one_by_one = self.backend == "cpu" and factorises(self.jaxpr)
         self.bytes = max(1, jaxpr_bytes(self.jaxpr))
-        self._programs: dict[Any, concurrent.futures.Future] = {}
+        self._programs: dict[Any, Callable] = {}
+        self._compiling: dict[Any, threading.Lock] = {}
         self._lock = threading.Lock()
         self.is_warm = False
         # Programs for many problems at once, by question.
@@ -74,21 +77,16 @@ class Trace:
         return lambda flat: whole(flat, *operands)[0]
 
     def program(self, name: Any, make: Callable, *shapes: Any) -> Callable:
-        """`make(consts, operands, *arguments)`, compiled for arguments of these shapes; once."""
+        """`make(consts, operands, *arguments)`, compiled for arguments of these shapes; once. Who
+        comes meanwhile waits, and compiles it where that was interrupted."""
+        if (known := self._programs.get(name)) is not None:
+            return known
         with self._lock:
-            if (mine := name not in self._programs) is True:
-                self._programs[name] = concurrent.futures.Future()
-            future = self._programs[name]
-        if mine:
-            try:
-                with precision_scope(self.dtype):
-                    future.set_result(self._compiled(make, shapes))
-            except BaseException as err:
-                with self._lock:
-                    del self._programs[name]
-                future.set_exception(err)
-                raise
-        return future.result()
+            compiling = self._compiling.setdefault(name, threading.Lock())
+        with stage(COMPILING), compiling, precision_scope(self.dtype):
+            if name not in self._programs:
+                self._programs[name] = self._compiled(make, shapes)
+            return self._programs[name]
 
     def _compiled(self, make: Callable, shapes: tuple) -> Callable:
         consts = jtu.tree_map(_shape, self.consts)
@@ -198,7 +196,9 @@ class JaxDensity(Density):
             # What goes wrong here goes wrong again where the answer is wanted.
             with contextlib.suppress(Exception):
                 for program in self._wanted():
-                    program()
+                    # A process that ends, interrupted perhaps, waits for one program at most.
+                    if threading.main_thread().is_alive():
+                        program()
 
         if not self.trace.is_warm:
             self.trace.is_warm = True

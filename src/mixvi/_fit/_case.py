@@ -19,7 +19,7 @@ from .._density._protocol import Density, Matrix, Points, Rule
 from .._density._target import Target
 from .._errors import Code
 from .._judge._fresh import Judged
-from ._events import Event
+from ._events import Event, Interrupted
 from ._options import Options
 
 # Along the ridges of hyperparameters a search foresees less than there is to gain.
@@ -110,7 +110,7 @@ class Case:
 @dataclasses.dataclass(frozen=True)
 class Fitted:
     """What came of a case: the family that was fitted, over which draws or nodes, what was seen of
-    it; what happened on the way, and what "auto" chose."""
+    it; what happened on the way, what "auto" chose, and what cut it short."""
 
     name: str
     state: FamilyState | SteinState | None = None
@@ -119,6 +119,7 @@ class Fitted:
     inspection: Inspection | None = None
     events: tuple[Event, ...] = ()
     choice: Event | None = None
+    interrupted: Interrupted | None = None
 
     def density(self, case: Case) -> Density:
         """With the hyperparameters that were reached."""
@@ -135,4 +136,4 @@ class Fitted:
 
     @property
     def converged(self) -> bool:
-        return self.state is None or self.state.code is Code.OK
+        return self.interrupted is None and (self.state is None or self.state.code is Code.OK)

@@ -17,6 +17,7 @@ from .._density._counted import predictors_of
 from .._density._protocol import Points, Rule
 from .._errors import Code
 from .._judge._fresh import Judged, judged, wants_more_draws
+from .._watch import DRAWS, stage
 from ._case import NOTHING_FOUND, Case, Spec
 from ._events import BackToDraws, Event, QuadratureCosts, QuadratureOff
 
@@ -46,6 +47,7 @@ class Searching:
     family: Family
     state: FamilyState | SteinState
 
+    @stage(DRAWS)
     def on(self, spec: Spec, stop: Stop, few: Draws | None = None) -> "Searching":
         """`few`: draws that may stand for those of `spec`, which are many, in Stein steps."""
         case, state, rule = self.case, self.state, self.case.problem.rule(spec)

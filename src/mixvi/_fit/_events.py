@@ -4,6 +4,7 @@ import abc
 import dataclasses
 
 from .._errors import Code
+from .._watch import COMPILING, DRAWS, FAMILY, MODE, VERDICT
 
 
 class Event(abc.ABC):
@@ -19,6 +20,29 @@ class HessianRepaired(Event):
     @property
     def sentence(self) -> str:
         return f"The Hessian was repaired ({self.n_eigenvalues} eigenvalues)."
+
+
+@dataclasses.dataclass(frozen=True)
+class Interrupted(Event):
+    """`stage`: as `callback=` is told; `family`: of the Gaussian that there is, after so many
+    passes."""
+
+    stage: str
+    family: str
+    n_passes: int
+
+    @property
+    def sentence(self) -> str:
+        where = {
+            COMPILING: "while compiling",
+            MODE: "on the way to a mode",
+            FAMILY: "in the search over the bound",
+            DRAWS: "in the search over more draws",
+            VERDICT: "before the verdict",
+        }[self.stage]
+        passes = f", after {self.n_passes} passes" if self.n_passes else ""
+        best = "Laplace's own" if self.family == "laplace" else f'of family "{self.family}"'
+        return f"Interrupted {where}{passes}: the best Gaussian until then, {best}."
 
 
 # --- where the search began -------------------------------------------------------------------

@@ -54,6 +54,7 @@ def fit_many(
     hyper_batched: bool = False,
     strategy: str = "auto",
     progress: bool | None = None,
+    throw: bool = False,
     **options: Unpack[FitOptions],
 ) -> Posteriors:
     """Many problems of one shape in one call: problem i has `data[i]`, all share the rest.
@@ -69,6 +70,7 @@ def fit_many(
       together take the plain road (Newton's own steps, then Stein steps); whoever leaves it is
       solved alone, as `fit` would. With several modes one may end in another than `fit` would.
     - `progress`: a line on stderr with the time left; by default when that is a terminal.
+    - `throw`: not here: a problem that fails never raises.
 
     **Returns:** `Posteriors`. A problem that fails says so in its own `status` and spoils no other.
 
@@ -81,6 +83,11 @@ def fit_many(
     """
     one_of("strategy", strategy, STRATEGIES)
     refuse_family_as_data(data)
+    if throw:
+        raise InputError(
+            "fit_many: a problem that fails never raises, so leave throw= out; posts.converged and "
+            "posts.status tell which failed and why."
+        )
     asked = checked(options)
     target, starts = _prepare_batch(
         log_density, init, data, hyper, init_batched, hyper_batched, asked.dtype

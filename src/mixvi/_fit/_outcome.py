@@ -174,6 +174,8 @@ def _status(case: Case, fitted: Fitted, hyper: HyperReport | None) -> str:
     told = [*events, *fitted.events, *([fitted.choice] if fitted.choice else [])]
     note = "".join(f" {event.sentence}" for event in told)
     note = (hyper.sentence if hyper is not None else "") + note
+    if fitted.interrupted is not None:
+        return f"{fitted.interrupted.sentence}{note}"
     if hyper is not None and state is None:
         if hyper.n_passes == 0:
             return f"Hyperparameters left as they were.{note}"

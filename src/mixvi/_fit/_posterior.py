@@ -2,8 +2,9 @@
 
 import dataclasses
 import functools
+from collections.abc import Callable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float, PyTree
@@ -12,28 +13,21 @@ from .._approximate._laplace import CurvatureReport, curvature_report
 from .._arrays._draws import Quadrature
 from .._arrays._roots import Root
 from .._density._constraints import Constraints
+from .._density._protocol import Density
 from .._density._target import Structure
 from .._errors import InputError
 from .._judge._diagnosis import Elsewhere, Estimate
 from .._judge._fresh import Judged
-from .._judge._psis import psis
 from .._judge._verdict import Reason, Verdict
 from .._law._bounded_moments import bounded_moments
 from .._law._gaussian import Gaussian
+from .._law._quantiles import quantiles
 from . import _files
 from ._hyper import HyperReport
 from ._modes import PosteriorMode, modes_of
 from ._stats import Stats
-from ._summary import summary_of
-
-
-class ImportanceWeights(NamedTuple):
-    """Draws from the Gaussian and the weights that make them stand for the posterior."""
-
-    draws: PyTree
-    weights: Float[np.ndarray, " n"]
-    khat: float
-    ess: float
+from ._summary import html_of, summary_of
+from ._weights import ImportanceWeights, importance_weights
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -46,7 +40,8 @@ class Posterior:
 
     With `constraints=` the Gaussian is that of unbounded parameters: `law`, `flat_mean`,
     `flat_std`, `root`, `cov` and `names` are its own, and `unconstrained` is the Gaussian alone.
-    `mean`, `std`, `sample`, `log_prob`, `whiten` and `summary` speak of the user's parameters.
+    `mean`, `std`, `quantiles`, `sample`, `log_prob`, `whiten` and `summary` speak of the user's
+    parameters.
     """
 
     structure: Structure
@@ -133,6 +128,23 @@ class Posterior:
     @property
     def std(self) -> PyTree:
         return self._shown.unravel(self._moments[1].copy())
+
+    def quantiles(self, probs: Any) -> PyTree:
+        """Shaped like `mean`, of every parameter by itself; with a leading axis where `probs` are
+        several: `post.quantiles([0.05, 0.95])`. Exact, but for a simplex and ordered parameters:
+        there they are those of 16,384 fixed draws."""
+        wanted = np.asarray(probs)
+        numbers = wanted.dtype.kind in "fiu" and wanted.ndim <= 1
+        if not numbers or not ((wanted > 0) & (wanted < 1)).all():
+            raise InputError(
+                f"quantiles: probs must be one number or several between 0 and 1, got {probs!r}."
+            )
+        found = self._quantiles(np.atleast_1d(wanted).astype(np.float64))
+        return self._shown.unravel(found if wanted.ndim else found[0])
+
+    def _quantiles(self, probs: Float[np.ndarray, " probs"]) -> Float[np.ndarray, "probs user"]:
+        made = quantiles(self.law, self.constraints, probs)
+        return made.astype(self.flat_mean.dtype)
 
     @property
     def mean_se(self) -> PyTree:
@@ -232,29 +244,32 @@ class Posterior:
         precision, gradient, n_repaired = self.hessian
         return curvature_report(np.asarray(precision), np.asarray(gradient), n_repaired)
 
-    def importance_weights(self) -> ImportanceWeights:
+    def importance_weights(
+        self,
+        n: int | None = None,
+        log_density: Callable | Density | None = None,
+        data: PyTree = None,
+        *,
+        key: Any = None,
+    ) -> ImportanceWeights:
         """The fresh draws with Pareto-smoothed weights (they sum to one): weighted averages over
-        `draws` estimate posterior expectations as long as `khat` is below 0.7."""
-        if not self.law.is_sound:
-            raise InputError(f"importance_weights: this fit failed. {self.status}")
-        if self.judged is None:
-            raise InputError(
-                "importance_weights: fit with diagnostics=True, which makes the draws."
-            )
-        if self.judged.diagnosis.n_non_finite:
-            raise InputError(
-                f"importance_weights: the log density is not finite at "
-                f"{self.judged.diagnosis.n_non_finite} of the draws, so they have no weights."
-            )
-        weights, khat = psis(self.judged.log_p - self.judged.log_q)
-        draws = self._tree(self.law.colour(self.judged.z))
-        return ImportanceWeights(draws, weights, khat, float(1 / (weights**2).sum()))
+        `draws` estimate posterior expectations as long as `khat` is below 0.7.
+
+        With `n`, so many new draws. These need the log density, and its data, which a posterior
+        does not keep: it would keep the data alive, and could not be pickled. Compiled code is
+        found again. `key` is the fit's own when left out: the same numbers every time.
+        """
+        return importance_weights(self, n, log_density, data, key)
 
     # --- what a person reads ------------------------------------------------------------------
 
     def summary(self, most: int = 12) -> str:
-        """The verdict, the numbers behind it, and a table of parameters, on one screen."""
+        """The verdict, the numbers behind it, and a table of parameters (means, standard
+        deviations and quantiles), on one screen."""
         return summary_of(self, most)
+
+    def _repr_html_(self) -> str:
+        return html_of(self, most=12)
 
     def __repr__(self) -> str:
         return f"Posterior(family={self.family!r}, dim={self.dim}, verdict={self.verdict!r})"

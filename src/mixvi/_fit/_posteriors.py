@@ -1,6 +1,7 @@
 """Many posteriors of the same shape: a sequence whose numbers also come stacked."""
 
 from collections.abc import Callable, Iterable, Iterator
+from html import escape
 from typing import Any, overload
 
 import jax
@@ -9,6 +10,7 @@ from jaxtyping import Bool, Float, PyTree
 
 from .._errors import InputError
 from ._posterior import Posterior
+from ._summary import table
 
 
 class Posteriors:
@@ -124,17 +126,31 @@ class Posteriors:
 
     def summary(self, most: int = 10) -> str:
         """How many are to be trusted, weighed or left; then those that are not, with the reason."""
-        kinds = [verdict.split(":")[0] for verdict in self.verdict]
-        counts = {kind: kinds.count(kind) for kind in dict.fromkeys(kinds)}
-        lines = [f"{len(self)} posteriors of {self._post(0).dim} parameters"]
-        lines += [f"{count:>6}  {kind}" for kind, count in counts.items()]
-        wanting = [i for i, kind in enumerate(kinds) if kind not in ("Trust", "Not judged")]
-        lines += [f"[{i}] {self.verdict[i]}" for i in wanting[:most]]
-        if len(wanting) > most:
-            lines += [f"... and {len(wanting) - most} more: summary(most=...), .verdict"]
-        return "\n".join(lines)
+        title, counts, wanting, more = self._told(most)
+        lines = [title, *(f"{count:>6}  {kind}" for kind, count in counts)]
+        lines += [f"{name} {verdict}" for name, verdict in wanting]
+        return "\n".join(lines + ([more] if more else []))
 
     __str__ = summary
+
+    def _repr_html_(self) -> str:
+        title, counts, wanting, more = self._told(most=10)
+        rows = [([str(count)], [kind]) for kind, count in counts]
+        rows += [([name], [verdict]) for name, verdict in wanting]
+        said = f"<p>{escape(more)}</p>" if more else ""
+        return f"<div><p><b>{escape(title)}</b></p>{table(rows)}{said}</div>"
+
+    def _told(self, most: int) -> tuple[str, list[tuple[str, int]], list[tuple[str, str]], str]:
+        """A title, how many there are of each kind, those not to be trusted with the reason, and a
+        word on more of them."""
+        verdicts = self.verdict
+        kinds = [verdict.split(":")[0] for verdict in verdicts]
+        counts = [(kind, kinds.count(kind)) for kind in dict.fromkeys(kinds)]
+        wanting = [i for i, kind in enumerate(kinds) if kind not in ("Trust", "Not judged")]
+        left = len(wanting) - most
+        more = f"... and {left} more: summary(most=...), .verdict" if left > 0 else ""
+        shown = [(f"[{i}]", verdicts[i]) for i in wanting[:most]]
+        return f"{len(self)} posteriors of {self._post(0).dim} parameters", counts, shown, more
 
     def __repr__(self) -> str:
         return f"Posteriors({len(self)} of {self._post(0).dim} parameters)"

@@ -13,14 +13,19 @@ from .._density._constraints import constrained
 from .._density._make import density_of, refuse_hyper
 from .._density._target import prepare
 from .._errors import NotConvergedWarning
+from .._watch import Step, Watch
+from ._attended import Attended
 from ._case import Problem
+from ._interrupted import given_back
 from ._options import (
     FitOptions,
     LaplaceOptions,
+    Options,
     checked,
     refuse_family_as_data,
     with_options,
 )
+from ._outcome import Outcome
 from ._posterior import Posterior
 from ._restarts import solve
 from ._threads import one_blas_thread
@@ -35,6 +40,9 @@ def laplace(
     hyper: PyTree = None,
     constraints: Any = None,
     throw: bool = True,
+    progress: bool | None = None,
+    callback: Callable[[Step], Any] | None = None,
+    on_interrupt: str = "raise",
     **options: Unpack[LaplaceOptions],
 ) -> Posterior:
     """The Laplace approximation: the mode, and the exact Hessian there.
@@ -52,9 +60,9 @@ def laplace(
     >>> post.names, round(float(np.exp(post.flat_mean[0])), 6)
     (('log w',), 4.0)
     """
-    return _solved(
-        log_density, init, data, hyper, constraints, throw, {"family": "laplace", **options}
-    )
+    attended = Attended("laplace", progress, callback, on_interrupt)
+    asked: FitOptions = {"family": "laplace", **options}
+    return _solved(log_density, init, data, hyper, constraints, throw, attended, asked)
 
 
 @with_options(FitOptions)
@@ -66,6 +74,9 @@ def fit(
     hyper: PyTree = None,
     constraints: Any = None,
     throw: bool = True,
+    progress: bool | None = None,
+    callback: Callable[[Step], Any] | None = None,
+    on_interrupt: str = "raise",
     **options: Unpack[FitOptions],
 ) -> Posterior:
     """The Laplace Gaussian of a log density, adapted by a variational bound over fixed draws.
@@ -113,6 +124,13 @@ def fit(
       "report" them in the verdict, or "accept" one of equals and judge it alone.
     - `throw`: raise on failure; otherwise a Posterior of NaNs comes back with its status.
     - `dtype`: "float64", or "float32" on request.
+    - `progress`: a line on stderr that says what a fit of more than three seconds is doing; by
+      default when that is a terminal.
+    - `callback`: a function that is called with a `mixvi.Step` (stage, passes, bound, gain left,
+      seconds) at every pass and Newton step. What it raises ends the fit.
+    - `on_interrupt`: what Ctrl-C does: "raise" KeyboardInterrupt, or "return" the best Gaussian
+      until then, not converged and not to be trusted, as its status says; where there is not even
+      a mode, it is raised all the same.
 
     **Returns:** a `Posterior`.
 
@@ -124,7 +142,8 @@ def fit(
     >>> post.converged, post.verdict[:5]
     (True, 'Trust')
     """
-    return _solved(log_density, init, data, hyper, constraints, throw, options)
+    attended = Attended("fit", progress, callback, on_interrupt)
+    return _solved(log_density, init, data, hyper, constraints, throw, attended, options)
 
 
 def _solved(
@@ -134,11 +153,35 @@ def _solved(
     hyper: PyTree,
     constraints: Any,
     throw: bool,
+    attended: Attended,
     given: FitOptions,
 ) -> Posterior:
     began = time.perf_counter()
     refuse_family_as_data(data)
     options = checked(given)
+    with attended.watching() as watch:
+        problem, warm = _problem(log_density, init, data, hyper, constraints, options)
+        if watch is not None:
+            watch.counts = problem.density.counts
+        post, error = _attended(problem, warm, watch)
+    stats = dataclasses.replace(post.stats, seconds=time.perf_counter() - began)
+    post = dataclasses.replace(post, stats=stats)
+    if error is not None and throw:
+        raise error
+    if error is None and not post.converged:
+        warnings.warn(post.status, NotConvergedWarning, stacklevel=4)
+    return post
+
+
+def _problem(
+    log_density: Callable,
+    init: PyTree,
+    data: PyTree,
+    hyper: PyTree,
+    constraints: Any,
+    options: Options,
+) -> tuple[Problem, Posterior | None]:
+    """Whose programs compile in the background, and the posterior that it starts from."""
     warm = init if isinstance(init, Posterior) else None
     if warm is not None:
         init, hyper = warm.start, warm.hyper if hyper is None else hyper
@@ -150,15 +193,17 @@ def _solved(
     if hyper is not None:
         refuse_hyper(log_density)
     density = density_of(log_density, target, options.dtype, options.memory)
-    problem = Problem(density, target, start.astype(np.float64), options, fixed)
     if options.richest is not None:
         density.prepare()
-    with one_blas_thread(problem.dim):
-        post, error = solve(problem, warm)
-    stats = dataclasses.replace(post.stats, seconds=time.perf_counter() - began)
-    post = dataclasses.replace(post, stats=stats)
-    if error is not None and throw:
-        raise error
-    if error is None and not post.converged:
-        warnings.warn(post.status, NotConvergedWarning, stacklevel=4)
-    return post
+    return Problem(density, target, start.astype(np.float64), options, fixed), warm
+
+
+def _attended(problem: Problem, warm: Posterior | None, watch: Watch | None) -> Outcome:
+    try:
+        with one_blas_thread(problem.dim):
+            return solve(problem, warm)
+    except KeyboardInterrupt:
+        outcome = None if watch is None or not watch.keeps else given_back(problem, watch)
+        if outcome is None:
+            raise
+        return outcome

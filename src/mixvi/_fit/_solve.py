@@ -12,9 +12,9 @@ from collections.abc import Sequence
 
 import numpy as np
 
-from .._approximate._evidence import tuned_laplace
+from .._approximate._evidence import Tuned, tuned_laplace
 from .._approximate._families import FullRank
-from .._approximate._laplace import laplace
+from .._approximate._laplace import Laplace, laplace
 from .._errors import Code
 from .._judge._diagnosis import Elsewhere
 from .._judge._elsewhere import Setting, searched_elsewhere
@@ -22,6 +22,7 @@ from .._judge._fresh import first_look, fresh_elbo, judged
 from .._judge._mixture import with_moments
 from .._judge._modes import Mode
 from .._judge._verdict import is_sure
+from .._watch import FAMILY, MODE, VERDICT, keep, stage
 from ._around import around
 from ._auto import climbing, is_poor
 from ._case import Case, Fitted, Problem
@@ -64,9 +65,11 @@ Solution = tuple[Case, Fitted | None, Elsewhere, list[Mode]]
 def _fitted(problem: Problem, warm: Posterior | None, seen: Sequence[Mode]) -> Solution:
     case = mode_of(problem)
     found, problem = case.found, case.problem
+    keep(case)
     fitted = _with_mode(case, warm) if found.found else _without_mode(case)
     if fitted is None or fitted.found_nothing:
         return case, fitted, Elsewhere(), []
+    keep(case, fitted)
     # Without a verdict probes are for searches that Newton's own steps did not carry: these may
     # have ended in a lesser mode.
     if not problem.options.diagnostics and (found.n_damped == 0 or problem.options.richest is None):
@@ -74,6 +77,7 @@ def _fitted(problem: Problem, warm: Posterior | None, seen: Sequence[Mode]) -> S
     return _diagnosed(case, fitted, seen)
 
 
+@stage(MODE)
 def mode_of(problem: Problem) -> Case:
     """Laplace, at the hyperparameters with the highest evidence where there are any."""
     options, target = problem.options, problem.target
@@ -83,8 +87,13 @@ def mode_of(problem: Problem) -> Case:
     found, tuned = tuned_laplace(
         problem.density, problem.start, theta, options.on_indefinite, options.hyper_steps
     )
-    density, target = problem.density.at(tuned.theta), target.at(tuned.theta)
-    return Case(dataclasses.replace(problem, density=density, target=target), found, tuned)
+    return tuned_case(problem, found, tuned)
+
+
+def tuned_case(problem: Problem, found: Laplace, tuned: Tuned) -> Case:
+    theta = tuned.theta
+    bound = dict(density=problem.density.at(theta), target=problem.target.at(theta))
+    return Case(dataclasses.replace(problem, **bound), found, tuned)
 
 
 def _with_moments(case: Case, fitted: Fitted, elsewhere: Elsewhere) -> Fitted:
@@ -94,14 +103,15 @@ def _with_moments(case: Case, fitted: Fitted, elsewhere: Elsewhere) -> Fitted:
         return fitted
     subject = subject_of(case, fitted)
     most = None if options.may_use_fewer else options.diagnostics
-    told = with_moments(
-        fitted.density(case),
-        *fitted.gaussian(case.found),
-        options.key,
-        fresh,
-        most,
-        lambda said: is_sure(said, subject, elsewhere),
-    )
+    with stage(VERDICT):
+        told = with_moments(
+            fitted.density(case),
+            *fitted.gaussian(case.found),
+            options.key,
+            fresh,
+            most,
+            lambda said: is_sure(said, subject, elsewhere),
+        )
     return dataclasses.replace(fitted, judged=told)
 
 
@@ -112,6 +122,7 @@ def _bound(case: Case, fitted: Fitted) -> float:
     return fitted.judged.diagnosis.elbo.value
 
 
+@stage(FAMILY)
 def _with_mode(case: Case, warm: Posterior | None) -> Fitted:
     options, family, first = case.options, case.options.richest, case.problem.fixed
     if family is None or first is None:
@@ -136,6 +147,7 @@ def _is_poor(case: Case) -> bool:
     return is_poor(case, fresh_elbo(case.density, *at_mode, options.key, options.n_fresh))
 
 
+@stage(FAMILY)
 def _without_mode(case: Case) -> Fitted | None:
     """From the user's start, by Stein steps; None where these find nothing either."""
     options, family, first = case.options, case.options.richest, case.problem.fixed
@@ -153,6 +165,7 @@ def _without_mode(case: Case) -> Fitted | None:
     return fitted if fitted.converged else None
 
 
+@stage(VERDICT)
 def _diagnosed(case: Case, fitted: Fitted, seen: Sequence[Mode]) -> Solution:
     density, key, n = fitted.density(case), case.options.key, case.options.n_fresh
     mean, root = fitted.gaussian(case.found)

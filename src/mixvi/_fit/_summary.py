@@ -1,5 +1,6 @@
-"""What a person reads of a posterior, on one screen."""
+"""What a person reads of a posterior, on one screen or in a notebook."""
 
+from html import escape
 from typing import Any
 
 import numpy as np
@@ -7,9 +8,45 @@ import numpy as np
 from .._arrays._draws import Quadrature
 from .._density._target import flatten, listed
 
+SHOWN = (0.05, 0.5, 0.95)
+COLUMNS = ("mean", "std", *(f"{p:.0%}" for p in SHOWN))
+Row = tuple[str, list[str]]
+
 
 def summary_of(post: Any, most: int) -> str:
     lines = [f"{post.verdict}", f"{post.status}", ""]
+    lines += [f"{name:<13} {text}" for name, text in _facts(post)]
+    rows, more = _table(post, most)
+    width = max([len(name) for name, _ in rows] + [9])
+    lines += [""]
+    for name, numbers in [("parameter", list(COLUMNS)), *rows]:
+        lines += [f"{name:<{width}}" + "".join(f" {number:>10}" for number in numbers)]
+    return "\n".join(lines + ([more] if more else []))
+
+
+def html_of(post: Any, most: int) -> str:
+    """For notebooks: nothing in it but text and tables."""
+    rows, more = _table(post, most)
+    return (
+        f"<div><p><b>{escape(post.verdict)}</b><br/>{escape(post.status)}</p>"
+        + table([([name], [text]) for name, text in _facts(post)])
+        + table([(["parameter", *COLUMNS], []), *(([name], cells) for name, cells in rows)])
+        + (f"<p>{escape(more)}</p>" if more else "")
+        + "</div>"
+    )
+
+
+def table(rows: list[tuple[list[str], list[str]]]) -> str:
+    """Heads and cells of every row, escaped."""
+
+    def cells(tag: str, texts: list[str]) -> str:
+        return "".join(f"<{tag}>{escape(text)}</{tag}>" for text in texts)
+
+    made = (f"<tr>{cells('th', heads)}{cells('td', texts)}</tr>" for heads, texts in rows)
+    return f"<table>{''.join(made)}</table>"
+
+
+def _facts(post: Any) -> list[tuple[str, str]]:
     facts = [("family", f"{post.family}, {post.dim} parameter{'s' * (post.dim > 1)}")]
     if post.elbo is not None:
         rule = post.stats.draws_kind
@@ -30,12 +67,14 @@ def summary_of(post: Any, most: int) -> str:
         repaired = f", {c.n_repaired} eigenvalues repaired" if c.n_repaired else ""
         shape = f"condition {c.condition:.2g}, smallest eigenvalue {c.min_eig:.2g}{repaired}"
         facts += [("curvature", shape)]
-    lines += [f"{name:<13} {text}" for name, text in facts]
-    names, (means, sds) = post._shown.names, post._moments
-    shown = list(range(len(names))) if len(names) <= most else list(range(most - 1))
-    width = max([len(names[i]) for i in shown] + [9])
-    lines += ["", f"{'parameter':<{width}} {'mean':>11} {'std':>11}"]
-    lines += [f"{names[i]:<{width}} {means[i]:>11.4g} {sds[i]:>11.4g}" for i in shown]
-    if len(shown) < len(names):
-        lines += [f"... and {len(names) - len(shown)} more: summary(most=...), .mean, .std"]
-    return "\n".join(lines)
+    return facts
+
+
+def _table(post: Any, most: int) -> tuple[list[Row], str]:
+    """The user's parameters, and a word on those that are left out."""
+    names = post._shown.names
+    shown = len(names) if len(names) <= most else most - 1
+    columns = np.stack([*post._moments, *post._quantiles(np.array(SHOWN))], 1)
+    rows = [(names[i], [f"{number:.4g}" for number in columns[i]]) for i in range(shown)]
+    left = len(names) - shown
+    return rows, f"... and {left} more: summary(most=...), .mean, .quantiles" if left else ""

@@ -12,22 +12,24 @@ MOST_ALONE = 500
 
 
 class _Limit:
-    """The limit is the process's: the first fit sets it and the last one to end lifts it."""
+    """The limit is the process's: the first fit sets it and the last one to end lifts it. A fit
+    that is interrupted while it enters leaves nothing behind."""
 
     def __init__(self):
-        self.lock, self.n_fits, self.limiter = threading.Lock(), 0, None
+        self.lock, self.fits, self.limiter = threading.Lock(), set[object](), None
 
-    def enter(self) -> None:
+    def enter(self, fit: object) -> None:
         with self.lock:
-            if self.n_fits == 0:
+            if not self.fits:
                 self.limiter = _controller().limit(limits=1, user_api="blas")
-            self.n_fits += 1
+            self.fits.add(fit)
 
-    def leave(self) -> None:
+    def leave(self, fit: object) -> None:
         with self.lock:
-            self.n_fits -= 1
-            if self.n_fits == 0 and self.limiter is not None:
+            self.fits.discard(fit)
+            if not self.fits and self.limiter is not None:
                 self.limiter.restore_original_limits()
+                self.limiter = None
 
 
 _limit = _Limit()
@@ -38,11 +40,12 @@ def one_blas_thread(dim: int) -> Iterator[None]:
     if dim >= MOST_ALONE:
         yield
         return
-    _limit.enter()
+    fit = object()
     try:
+        _limit.enter(fit)
         yield
     finally:
-        _limit.leave()
+        _limit.leave(fit)
 
 
 @functools.cache

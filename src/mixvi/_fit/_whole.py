@@ -14,6 +14,7 @@ from .._arrays._draws import Draws, Matched, Quadrature
 from .._arrays._roots import dense
 from .._density._protocol import Matrix, Rule
 from .._errors import Code
+from .._watch import keep
 from ._around import searched
 from ._case import NOTHING_FOUND, Case, Fitted, Spec, Vector
 from ._enough import (
@@ -201,4 +202,6 @@ def re_anchored(case: Case, first: Spec) -> Case:
     if not math.isfinite(finite_elbo(state)):
         return case
     anchor = Anchor(state.mean, eigen_root(state.root), state.elbo)
-    return dataclasses.replace(case, other_anchor=anchor, events=(*events, ReAnchored()))
+    case = dataclasses.replace(case, other_anchor=anchor, events=(*events, ReAnchored()))
+    keep(case)  # what Stein steps came to is not of the family asked for
+    return case

@@ -11,8 +11,8 @@ from .._arrays._roots import covariance, sds
 from .._density._constraints import Constraints
 from .._density._kinds import Free, Interval, Kind, Simplex
 
-# For a simplex, which has no closed form: always the same draws.
-N_SIMPLEX = 2**14
+# For what has no closed form: always the same draws.
+N_FIXED = 2**14
 # Beyond nine standard deviations lies 2e-19 of the mass; beyond 40 a sigmoid is zero or one.
 REACH, SATURATED = 9.0, 40.0
 
@@ -93,13 +93,17 @@ def _logit_normal(mean: Vector, sd: Vector) -> tuple[Vector, Vector]:
     return centre.reshape(np.shape(mean)), spread.reshape(np.shape(mean))
 
 
+def fixed_draws(mean: Vector, cov: Float[np.ndarray, "n n"]) -> Float[np.ndarray, "draws n"]:
+    """Of `N(mean, cov)`."""
+    values, vectors = np.linalg.eigh(cov)
+    root = vectors * np.sqrt(np.maximum(values, 0))
+    return mean + Sobol(N_FIXED).make(0, len(mean), FIXED) @ root.T
+
+
 def _of_simplex(mean: Vector, cov: Float[np.ndarray, "n n"]) -> tuple[Vector, Vector]:
     from scipy import special
 
-    values, vectors = np.linalg.eigh(cov)
-    root = vectors * np.sqrt(np.maximum(values, 0))
-    u = mean + Sobol(N_SIMPLEX).make(0, len(mean), FIXED) @ root.T
-    t = u - Simplex.centre(len(mean))
+    t = fixed_draws(mean, cov) - Simplex.centre(len(mean))
     left = np.cumprod(special.expit(-t), 1)
     x = special.expit(t) * np.concatenate([np.ones((len(t), 1)), left[:, :-1]], 1)
     x = np.concatenate([x, left[:, -1:]], 1)

@@ -1,0 +1,78 @@
+"""Importance weights: draws of the Gaussian that stand for the posterior."""
+
+from collections.abc import Callable
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float, PyTree
+
+from .._arrays._draws import WEIGHED, generator
+from .._density._constraints import constrained
+from .._density._make import density_of
+from .._density._protocol import Density
+from .._density._target import prepare
+from .._errors import InputError
+from .._judge._psis import psis
+from .._law._gaussian import normal_logpdf
+from ._options import N_FRESH, checked
+
+
+class ImportanceWeights(NamedTuple):
+    """Draws from the Gaussian and the weights that make them stand for the posterior."""
+
+    draws: PyTree
+    weights: Float[np.ndarray, " n"]
+    khat: float
+    ess: float
+
+
+def importance_weights(
+    post: Any, n: int | None, log_density: Callable | Density | None, data: PyTree, key: Any
+) -> ImportanceWeights:
+    """Of the fresh draws that judged it or, with a log density, of new ones."""
+    if not post.law.is_sound:
+        raise InputError(f"importance_weights: this fit failed. {post.status}")
+    if log_density is not None:
+        z, log_p = _asked(post, N_FRESH if n is None else n, log_density, data, key)
+        log_q = normal_logpdf(z, post.law.log_det_root)
+    elif n is not None or data is not None or key is not None:
+        raise InputError(
+            "importance_weights: new draws need the log density, which a posterior does not keep: "
+            "importance_weights(n, log_density, data)."
+        )
+    elif post.judged is None:
+        raise InputError(
+            "importance_weights: fit with diagnostics=True, which makes the draws, or make new "
+            "ones: importance_weights(n, log_density, data)."
+        )
+    else:
+        z, log_p, log_q = post.judged.z, post.judged.log_p, post.judged.log_q
+    if n_bad := int((~np.isfinite(log_p)).sum()):
+        raise InputError(
+            f"importance_weights: the log density is not finite at {n_bad} of the draws, so they "
+            "have no weights."
+        )
+    weights, khat = psis(log_p - log_q)
+    draws = post._tree(post.law.colour(z))
+    return ImportanceWeights(draws, weights, khat, float(1 / (weights**2).sum()))
+
+
+def _asked(
+    post: Any, n: int, log_density: Callable | Density, data: PyTree, key: Any
+) -> tuple[Float[np.ndarray, "n dim"], Float[np.ndarray, " n"]]:
+    """New draws and the log density there, at the hyperparameters that were learnt."""
+    if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
+        raise InputError(f"importance_weights: n must be a positive integer, got {n!r}.")
+    options = checked({"dtype": post.stats.dtype})
+    target, start = prepare(log_density, post.start, data, options.dtype, post.hyper)
+    target, _ = constrained(target, start, None, (post.constraints, post.flat_start))
+    density = density_of(log_density, target, options.dtype, options.memory)
+    z = generator(_key(post) if key is None else key, WEIGHED).standard_normal((n, post.dim))
+    with np.errstate(all="ignore"):
+        return z, density.values(post.law.colour(z).astype(np.float64))
+
+
+def _key(post: Any) -> Any:
+    """The fit's own; of a JAX key its text is what is known."""
+    key = post.stats.key
+    return key if isinstance(key, int) else np.frombuffer(key.encode(), np.uint8)
