@@ -12,7 +12,9 @@ import numpy as np
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float, PyTree
 
-from ._density._target import cast_leaves, joined, precision_scope, split
+from ._density._captured import joined, split
+from ._density._data import cast_leaves
+from ._density._target import precision_scope
 from ._errors import InputError
 
 FLOAT64 = np.dtype(np.float64)

@@ -11,7 +11,7 @@ from test_bounds_numpy import nothing_traced_or_compiled
 
 import mixvi
 from mixvi._density._numpy import AT_ONCE, HYPER_REFUSED, NumpyDensity
-from mixvi._density._target import flatten
+from mixvi._density._structure import flatten
 from targets import GaussianTarget, logistic, logistic_data
 
 DIM = 4

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from .._density._protocol import Density
-from .._density._target import Structure, listed
+from .._density._structure import Structure, listed
 from .._errors import Code
 from ._newton import Place, newton
 from ._newton_cg import newton_cg

@@ -18,7 +18,8 @@ from jaxtyping import Float, PyTree, Shaped
 
 from .._errors import InputError
 from ._kinds import NAMED, Free, Interval, Kind
-from ._target import Structure, Target, listed
+from ._structure import Structure, listed
+from ._target import Target
 
 
 @dataclasses.dataclass(frozen=True)

@@ -15,7 +15,7 @@ from jaxtyping import Float, PyTree
 
 from .._errors import InputError
 from ._protocol import Density
-from ._target import Structure, listed
+from ._structure import Structure, listed
 
 # Points in one call of a function that takes many.
 AT_ONCE = 4096

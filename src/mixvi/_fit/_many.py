@@ -12,11 +12,13 @@ from jaxtyping import PyTree
 
 from .._approximate._families import FullRank
 from .._density._constraints import constrained
+from .._density._data import cast_leaves
 from .._density._make import density_of, refuse_hyper
 from .._density._memory import n_cores
 from .._density._numpy import NumpyFunction
 from .._density._protocol import Density
-from .._density._target import Target, cast_leaves, flatten, precision_scope, prepare
+from .._density._structure import flatten
+from .._density._target import Target, precision_scope, prepare
 from .._errors import InputError, NonFiniteError
 from ._batch import Batch, suits
 from ._case import Problem

@@ -10,7 +10,7 @@ from typing import Any
 import jax.tree_util as jtu
 import numpy as np
 
-from .._density._target import Structure
+from .._density._structure import Structure
 from .._errors import InputError
 
 SCHEMA = 1
