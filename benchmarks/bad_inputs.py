@@ -1,5 +1,6 @@
 """Bad inputs and the sentence each of them gets; run as a script it prints them."""
 
+import dataclasses
 import json
 import sys
 import warnings
@@ -35,6 +36,11 @@ def uses_numpy(w):
 
 def branches(w):
     return -0.5 * w[0] ** 2 if w[0] > 0 else -(w[0] ** 2)
+
+
+@dataclasses.dataclass
+class Plain:
+    a: float
 
 
 W = np.zeros(2)
@@ -79,13 +85,23 @@ CASES = {
     ),
     "empty init": (lambda: mixvi.fit(normal, {}), "InputError", "no parameters"),
     "init of empty arrays": (lambda: mixvi.fit(normal, np.zeros(0)), "InputError", "every leaf is empty"),
-    "integer parameters": (
-        lambda: mixvi.fit(lambda w: -(w["n"] ** 2), {"n": 3}),
+    "no real numbers": (
+        lambda: mixvi.fit(lambda w: -1.0 * w["n"], {"n": True}),
         "InputError",
-        "n is of integer type",
+        "n is bool",
+    ),
+    "a dataclass that JAX does not know": (
+        lambda: mixvi.fit(lambda w: -(w.a**2), Plain(0.0)),
+        "InputError",
+        "@jax.tree_util.register_dataclass",
+    ),
+    "constraint on a constant": (
+        lambda: mixvi.fit(normal, {"a": 0.0, "n": np.arange(3)}, constraints={"n": "positive"}),
+        "InputError",
+        "n is a constant",
     ),
     "complex parameters": (lambda: mixvi.fit(normal, W + 1j), "InputError", "complex128"),
-    "text as init": (lambda: mixvi.fit(normal, "zero"), "InputError", "not numbers"),
+    "text as init": (lambda: mixvi.fit(normal, "zero"), "InputError", "w is str"),
     "NaN in init": (
         lambda: mixvi.fit(lambda w: normal(w["b"]), {"b": np.array([0.0, np.nan])}),
         "NonFiniteError",

@@ -54,6 +54,7 @@ def log_predictive_density(
     >>> bool(abs(found.joint + 0.5 * np.log(2 * np.pi * 2)) < 0.01)  # y ~ N(0, 2)
     True
     """
+    draws, form = split(draws)  # what is not arrays is the same for all
     n_draws, n = (_length(tree, what) for tree, what in ((draws, "draws"), (data, "data")))
     # Blocks of equal size, the last ones filled up, so that they compile once.
     wide = min(n, max(1, int(math.sqrt(memory / 32))))
@@ -72,7 +73,7 @@ def log_predictive_density(
                 index = np.minimum(np.arange(begin, begin + tall), n_draws - 1)
                 counted = np.arange(begin, begin + tall) < n_draws
                 w = jtu.tree_map(lambda leaf: leaf[index], draws)  # noqa: B023
-                sums, peaks = _block(arrays, function, w, some, real, counted)
+                sums, peaks = _block(arrays, function, w, form, some, real, counted)
                 over_draws[index[counted]] += np.asarray(sums)[counted]
                 where = points[real]
                 over_points[where] = np.logaddexp(over_points[where], np.asarray(peaks)[real])
@@ -81,13 +82,19 @@ def log_predictive_density(
     return LPD(float(joint), over_points - math.log(n_draws))
 
 
-@functools.partial(jax.jit, static_argnames="function")
+@functools.partial(jax.jit, static_argnames=("function", "form"))
 def _block(
-    arrays: PyTree, function: tuple, w: PyTree, data: PyTree, real: Any, counted: Any
+    arrays: PyTree,
+    function: tuple,
+    w: PyTree,
+    form: tuple,
+    data: PyTree,
+    real: Any,
+    counted: Any,
 ) -> tuple[Float[Array, " draws"], Float[Array, " points"]]:
     """For each draw the sum over points, for each point the log of the sum over draws."""
     log_likelihood = joined(arrays, function)
-    values = jax.vmap(lambda one: jnp.asarray(log_likelihood(one, data)))(w)
+    values = jax.vmap(lambda one: jnp.asarray(log_likelihood(joined(one, form), data)))(w)
     if values.shape[1:] != real.shape:
         raise InputError(
             f"log_likelihood returned shape {values.shape[1:]} for {real.shape[0]} observations: "

@@ -1,11 +1,13 @@
-"""Functions apart from the arrays they hold, and compared by what they capture."""
+"""What compiled code holds inside: functions and constants, compared so that none is stale."""
 
+import dataclasses
 from collections.abc import Callable
 from inspect import isfunction
 from types import CodeType
 from typing import Any
 
 import jax
+import jax.numpy as jnp
 import jax.tree_util as jtu
 import numpy as np
 
@@ -17,9 +19,9 @@ def joined(arrays: tuple, function: tuple[tuple, Any]) -> Any:
     return jtu.tree_unflatten(treedef, whole)
 
 
-def split(function: Callable) -> tuple[tuple, tuple[tuple, Any]]:
-    """Arrays apart from what is static. A plain function is one static leaf; a callable module or
-    a `jax.tree_util.Partial` holds arrays, which stay dynamic."""
+def split(function: Any) -> tuple[tuple, tuple[tuple, Any]]:
+    """Arrays apart from what is static, of a function or any pytree. A plain function is one static
+    leaf; a callable module or a `jax.tree_util.Partial` holds arrays, which stay dynamic."""
     if isfunction(function):
         leaves, treedef = [function], jtu.tree_structure(0)
     else:
@@ -83,3 +85,50 @@ def _contents(cell: Any) -> Any:
         return cell.cell_contents
     except ValueError:  # not assigned yet
         return None
+
+
+@dataclasses.dataclass(frozen=True)
+class Kept:
+    """A leaf of `init` that is not a parameter: its place among the leaves, its name, itself.
+
+    `key` stands for it in comparisons: the bytes of an array, a function with what it captures. It
+    cannot be hashed where the leaf cannot, so that nothing compiled is found for it again.
+    """
+
+    index: int
+    path: str
+    leaf: Any = dataclasses.field(compare=False)
+    key: Any
+
+    @classmethod
+    def of(cls, index: int, path: str, leaf: Any) -> "Kept":
+        if isinstance(leaf, np.ndarray):
+            # A copy that nobody can write to: the user may write to the array given.
+            leaf = leaf.copy()
+            leaf.flags.writeable = False
+        return cls(index, path, leaf, _key(leaf))
+
+
+def _key(leaf: Any) -> Any:
+    if isfunction(leaf):
+        return _Captured.of(leaf)
+    if _is_array(leaf) and not jnp.issubdtype(leaf.dtype, jax.dtypes.prng_key):
+        array = np.asarray(leaf)
+        return type(leaf), array.dtype, array.shape, array.tobytes()
+    try:
+        hash(leaf)
+    except TypeError:
+        return _Itself(leaf)
+    return type(leaf), leaf
+
+
+class _Itself:
+    """Equal to itself alone."""
+
+    __hash__ = None  # type: ignore[assignment]
+
+    def __init__(self, leaf: Any):
+        self.leaf = leaf
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Itself) and self.leaf is other.leaf

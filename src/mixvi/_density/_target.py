@@ -133,12 +133,17 @@ class Target:
         return value.astype(dtype)
 
     def _described(self, arguments: tuple) -> str:
-        shapes = [jtu.tree_map(lambda leaf: tuple(jnp.shape(leaf)), tree) for tree in arguments]
+        shapes = [jtu.tree_map(_shape, tree) for tree in arguments]
         given = ("hyperparameters", self.hyper_structure is not None), ("data", self.has_data)
         what = ["parameters", *(name for name, there in given if there)]
         return " and ".join(
             f"{name} of shapes {tree}" for name, tree in zip(what, shapes, strict=True)
         )
+
+
+def _shape(leaf: Any) -> Any:
+    """Of what has one; a constant as it is."""
+    return leaf if getattr(leaf, "shape", None) is None else tuple(leaf.shape)
 
 
 # --- from the user's arguments to a Target ----------------------------------------------------

@@ -76,7 +76,11 @@ def fit(
       `log_density(w, hyper, data)`: the unnormalised log posterior, one number, written with
       `jax.numpy` (or a NumPy function and its gradient: `mixvi.from_numpy`). A
       `mixvi.LinearPredictor` is integrated by quadrature.
-    - `init`: where to start; any pytree of real arrays. A `Posterior` is a warm start.
+    - `init`: where to start; any pytree, also an equinox module or a registered dataclass. Real
+      numbers are the parameters; functions, text, booleans and other objects are constants, which
+      come back in their places. Integers are parameters where nothing is real (`init=0`) and beside
+      real numbers where they stand alone in dicts, lists and tuples (`{"a": 0, "b": 0.5}`); arrays
+      of them, and those in fields of a class, are then constants. A `Posterior` is a warm start.
     - `data`: passed on as the last argument. New data of the same shape reuse compiled code.
     - `family`: what may adapt: "auto" (as much as pays: Laplace where that leaves less than 0.002
       nat to gain, otherwise the poorest of "mu", "eig" and "full" that does), "laplace" (nothing),
