@@ -38,6 +38,24 @@ def branches(w):
     return -0.5 * w[0] ** 2 if w[0] > 0 else -(w[0] ** 2)
 
 
+class Column(list):
+    def to_numpy(self):
+        return np.array(self)
+
+
+class Frame:
+    """As little of a data frame as there can be."""
+
+    def __init__(self, columns):
+        self.columns, self._columns = list(columns), columns
+
+    def __getitem__(self, name):
+        return Column(self._columns[name])
+
+    def to_numpy(self):
+        return np.array([self._columns[name] for name in self.columns]).T
+
+
 @dataclasses.dataclass
 class Plain:
     a: float
@@ -82,6 +100,11 @@ CASES = {
         lambda: mixvi.fit(regression, W, data=table(y=np.array(list("abcde")))),
         "InputError",
         "data.y is ndarray",
+    ),
+    "a column of text in a data frame": (
+        lambda: mixvi.fit(regression, W, data=Frame({"x": np.ones(3), "city": np.array(list("abc"))})),
+        "InputError",
+        "not numbers in the column 'city'",
     ),
     "empty init": (lambda: mixvi.fit(normal, {}), "InputError", "no parameters"),
     "init of empty arrays": (lambda: mixvi.fit(normal, np.zeros(0)), "InputError", "every leaf is empty"),

@@ -13,7 +13,7 @@ from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float, PyTree
 
 from ._density._captured import joined, split
-from ._density._data import cast_leaves
+from ._density._data import cast_leaves, unframed
 from ._density._target import precision_scope
 from ._errors import InputError
 
@@ -54,7 +54,8 @@ def log_predictive_density(
     >>> bool(abs(found.joint + 0.5 * np.log(2 * np.pi * 2)) < 0.01)  # y ~ N(0, 2)
     True
     """
-    draws, form = split(draws)  # what is not arrays is the same for all
+    # What is not arrays is the same for all.
+    draws, form = split(jtu.tree_map(_as_array, unframed(draws, "draws")))
     n_draws, n = (_length(tree, what) for tree, what in ((draws, "draws"), (data, "data")))
     # Blocks of equal size, the last ones filled up, so that they compile once.
     wide = min(n, max(1, int(math.sqrt(memory / 32))))
@@ -102,6 +103,10 @@ def _block(
         )
     sums = jnp.where(real, values, 0.0).sum(1)
     return sums, logsumexp(jnp.where(counted[:, None], values, -jnp.inf), axis=0)
+
+
+def _as_array(leaf: Any) -> Any:
+    return np.asarray(leaf) if hasattr(leaf, "__array__") else leaf
 
 
 def _length(tree: PyTree, what: str) -> int:
