@@ -36,6 +36,7 @@ def from_numpy(fun_and_grad: Any, hessian: Any = None, *, batched: bool = False)
       the log density and its gradient. `w` has the form of `init` with NumPy float64 arrays in it,
       and the gradient must have the form of `w` (with anything in the places of constants). Return
       `-inf` (and any finite gradient) where the density is zero.
+      The gradient is held against differences of the value at one point, once per fit.
     - `hessian`: `hessian(w)` or `hessian(w, data)`, the matrix of second derivatives of the log
       density in the order of `post.names`. Left out, differences of the gradient are taken, with
       steps of 6e-6 times `max(1, |w|)`: parameters should be of order one.

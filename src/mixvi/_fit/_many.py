@@ -13,7 +13,7 @@ from jaxtyping import PyTree
 from .._approximate._families import FullRank
 from .._density._constraints import constrained
 from .._density._data import cast_leaves
-from .._density._make import density_of, refuse_hyper
+from .._density._make import density_of, refuse_hyper, refuse_wrong_gradient
 from .._density._memory import n_cores
 from .._density._numpy import NumpyFunction
 from .._density._protocol import Density
@@ -95,6 +95,9 @@ def fit_many(
     is_numpy = isinstance(log_density, NumpyFunction)
     if hyper is not None:
         refuse_hyper(log_density)
+    if is_numpy:
+        first = density_of(log_density, batch.part(0), asked.dtype, asked.memory)
+        refuse_wrong_gradient(log_density, first, target, starts[0].astype(np.float64))
     if is_numpy or strategy == "auto":
         strategy = "map" if is_numpy or jax.default_backend() == "cpu" else "vmap"
     # On a CPU a whole covariance takes fewer passes alone; few problems are not worth compiling

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from .._density._constraints import constrained
-from .._density._make import density_of, refuse_hyper
+from .._density._make import density_of, refuse_hyper, refuse_wrong_gradient
 from .._density._target import prepare
 from .._errors import NotConvergedWarning
 from ._case import Problem
@@ -154,6 +154,7 @@ def _solved(
         refuse_hyper(log_density)
     density = density_of(log_density, target, options.dtype, options.memory)
     problem = Problem(density, target, start.astype(np.float64), options, fixed)
+    refuse_wrong_gradient(log_density, density, target, problem.start)
     if options.richest is not None:
         density.prepare()
     with one_blas_thread(problem.dim):
