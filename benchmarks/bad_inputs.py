@@ -69,6 +69,16 @@ CASES = {
     "log density returns a vector": (lambda: mixvi.fit(lambda w: -(w**2), W), "InputError", "shape (2,)"),
     "log density returns nothing": (lambda: mixvi.fit(lambda w: None, W), "InputError", "`return` missing"),
     "log density returns text": (lambda: mixvi.fit(lambda w: "no", W), "InputError", "returned str"),
+    "log density returns a value and a trace": (
+        lambda: mixvi.fit(lambda w: (normal(w), {"eta": w}), W),
+        "InputError",
+        "returned tuple; it must return one real number. Return the first of the 2 alone",
+    ),
+    "log density returns a dict": (
+        lambda: mixvi.fit(lambda w: {"log_p": normal(w), "eta": w}, W),
+        "InputError",
+        "Return the entry that is the log density alone, one of 'log_p', 'eta'",
+    ),
     "log density returns a complex number": (
         lambda: mixvi.fit(lambda w: normal(w) + 1j, W),
         "InputError",
@@ -193,6 +203,16 @@ CASES = {
     ),
     "a constant log density": (lambda: mixvi.fit(lambda w: 0.0 * w.sum(), W), "IndefiniteHessianError", "w[0]"),
     "an unbounded log density": (lambda: mixvi.fit(lambda w: w["a"], {"a": 0.0}), "NoModeError", "a went from"),
+    "a potential energy": (
+        lambda: mixvi.fit(lambda w: -regression(w, table(np.eye(5)[:, :2])), np.ones(2)),
+        "NoModeError",
+        "did you pass a potential energy?",
+    ),
+    "a potential energy at its minimum": (
+        lambda: mixvi.fit(lambda w: -normal(w), W, anchor="mode"),
+        "NoModeError",
+        "did you pass a potential energy?",
+    ),
     "point of the wrong shape in log_prob": (
         lambda: mixvi.laplace(normal, W).log_prob(np.zeros(5)),
         "InputError",
@@ -225,6 +245,16 @@ CASES = {
         lambda: mixvi.fit(mixvi.from_numpy(lambda w: -0.5 * w @ w), W),
         "InputError",
         "must return two things",
+    ),
+    "a gradient with the wrong sign": (
+        lambda: mixvi.fit(mixvi.from_numpy(lambda w: (-0.5 * w @ w, w)), W),
+        "InputError",
+        "the opposite",
+    ),
+    "a gradient that lacks a term": (
+        lambda: mixvi.fit(mixvi.from_numpy(lambda w: (-0.5 * w @ w - 2 * (w[1] - 1) ** 2, -w)), W),
+        "InputError",
+        "In w[1] it is",
     ),
     "a NumPy function that raises": (
         lambda: mixvi.fit(mixvi.from_numpy(lambda w: 1 / 0), W),

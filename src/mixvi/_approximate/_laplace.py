@@ -189,6 +189,18 @@ def curvature_report(
     )
 
 
+def explain_sign(hessian: np.ndarray) -> str:
+    """Asks for the sign where the log density curves upwards in every direction at the start, as
+    minus a log density does; nothing otherwise."""
+    scaled, _ = unit_diagonal(hessian)
+    if _inverse_factor(scaled, float(np.finfo(np.float64).eps)) is None:
+        return ""
+    return (
+        " At the start it curves upwards in every direction: did you pass a potential energy? "
+        "mixvi wants the log density, its negative."
+    )
+
+
 def explain_indefinite(structure: Structure, precision: np.ndarray) -> str:
     """Names the eigenvalue and the parameters that carry its direction."""
     if not np.isfinite(precision).all():

@@ -3,7 +3,7 @@
 import dataclasses
 import functools
 import numbers
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import jax
@@ -117,10 +117,10 @@ class Target:
         return [f"{n}={v:.4g}" for n, v in zip(structure.names, values, strict=True)]
 
     def _checked(self, value: Any, dtype: np.dtype) -> Float[Array, ""]:
-        if value is None or (not hasattr(value, "shape") and not isinstance(value, numbers.Real)):
+        if not hasattr(value, "shape") and not isinstance(value, numbers.Real):
             raise InputError(
                 f"log_density returned {type(value).__name__}; it must return one real number. "
-                "Is a `return` missing?"
+                + _remedy(value)
             )
         value = jnp.asarray(value)
         if value.shape != ():
@@ -139,6 +139,19 @@ class Target:
         return " and ".join(
             f"{name} of shapes {tree}" for name, tree in zip(what, shapes, strict=True)
         )
+
+
+def _remedy(returned: Any) -> str:
+    """For a log density that returned something other than a number."""
+    if isinstance(returned, tuple | list) and len(returned) > 1:
+        return (
+            f"Return the first of the {len(returned)} alone, if that is the log density (a value "
+            "with its gradient, both in NumPy, goes through mixvi.from_numpy)."
+        )
+    if isinstance(returned, Mapping):
+        keys = listed([repr(key) for key in returned])
+        return f"Return the entry that is the log density alone, one of {keys}."
+    return "Is a `return` missing?"
 
 
 def _shape(leaf: Any) -> Any:
