@@ -1,6 +1,7 @@
 """What `init` may hold: real numbers vary, all else is a constant in its place."""
 
 import dataclasses
+import pickle
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -117,6 +118,34 @@ def test_no_constant_is_stale():
     assert round(float(mixvi.laplace(of_set, held).mean["a"]), 6) == 1
     held["s"].add(2)
     assert round(float(mixvi.laplace(of_set, held).mean["a"]), 6) == 2
+
+
+@pytest.mark.filterwarnings("ignore:A JAX array is being set as static")
+def test_an_array_in_a_static_field():
+    """Such modules cannot be compared."""
+
+    class Shifted(eqx.Module):
+        w: jax.Array
+        shift: np.ndarray = eqx.field(static=True)
+
+    def log_density(w):
+        return -((w.w - w.shift) ** 2).sum()
+
+    for shift in (1.0, 2.0, 1.0):
+        post = mixvi.laplace(log_density, Shifted(jnp.zeros(2), np.full(2, shift)))
+        np.testing.assert_allclose(post.mean.w, shift)
+
+
+def doubled(x):
+    return jnp.multiply(x, 2)
+
+
+def test_pickled():
+    init = {"a": 1.0, "f": doubled, "n": np.arange(3)}
+    post = mixvi.laplace(lambda w: -(w["f"](w["a"]) ** 2), init)
+    again = pickle.loads(pickle.dumps(post))
+    assert again.structure == post.structure
+    assert again.mean["f"] is doubled
 
 
 def test_true_is_not_one():

@@ -108,6 +108,10 @@ class Kept:
             leaf.flags.writeable = False
         return cls(index, path, leaf, _key(leaf))
 
+    def __reduce__(self) -> tuple:
+        """Pickled without what its function captures."""
+        return Kept.of, (self.index, self.path, self.leaf)
+
 
 def _key(leaf: Any) -> Any:
     if isfunction(leaf):

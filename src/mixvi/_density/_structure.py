@@ -219,7 +219,7 @@ def _in_fields(treedef: Any, inside: bool = False) -> Iterator[bool]:
 def _structure(treedef: Any, shapes: tuple, paths: tuple, kept: tuple) -> Structure:
     try:
         return _interned(treedef, shapes, paths, kept)
-    except TypeError:  # something in it cannot be hashed
+    except (TypeError, ValueError):  # something in it cannot be hashed or compared
         return Structure(treedef, shapes, paths, kept)
 
 
