@@ -1,5 +1,6 @@
 """Bad inputs and the sentence each of them gets; run as a script it prints them."""
 
+import dataclasses
 import json
 import sys
 import warnings
@@ -37,6 +38,29 @@ def branches(w):
     return -0.5 * w[0] ** 2 if w[0] > 0 else -(w[0] ** 2)
 
 
+class Column(list):
+    def to_numpy(self):
+        return np.array(self)
+
+
+class Frame:
+    """As little of a data frame as there can be."""
+
+    def __init__(self, columns):
+        self.columns, self._columns = list(columns), columns
+
+    def __getitem__(self, name):
+        return Column(self._columns[name])
+
+    def to_numpy(self):
+        return np.array([self._columns[name] for name in self.columns]).T
+
+
+@dataclasses.dataclass
+class Plain:
+    a: float
+
+
 W = np.zeros(2)
 
 # What is wrong: (call, exception, words that must be in the sentence).
@@ -45,6 +69,16 @@ CASES = {
     "log density returns a vector": (lambda: mixvi.fit(lambda w: -(w**2), W), "InputError", "shape (2,)"),
     "log density returns nothing": (lambda: mixvi.fit(lambda w: None, W), "InputError", "`return` missing"),
     "log density returns text": (lambda: mixvi.fit(lambda w: "no", W), "InputError", "returned str"),
+    "log density returns a value and a trace": (
+        lambda: mixvi.fit(lambda w: (normal(w), {"eta": w}), W),
+        "InputError",
+        "returned tuple; it must return one real number. Return the first of the 2 alone",
+    ),
+    "log density returns a dict": (
+        lambda: mixvi.fit(lambda w: {"log_p": normal(w), "eta": w}, W),
+        "InputError",
+        "Return the entry that is the log density alone, one of 'log_p', 'eta'",
+    ),
     "log density returns a complex number": (
         lambda: mixvi.fit(lambda w: normal(w) + 1j, W),
         "InputError",
@@ -77,15 +111,30 @@ CASES = {
         "InputError",
         "data.y is ndarray",
     ),
+    "a column of text in a data frame": (
+        lambda: mixvi.fit(regression, W, data=Frame({"x": np.ones(3), "city": np.array(list("abc"))})),
+        "InputError",
+        "not numbers in the column 'city'",
+    ),
     "empty init": (lambda: mixvi.fit(normal, {}), "InputError", "no parameters"),
     "init of empty arrays": (lambda: mixvi.fit(normal, np.zeros(0)), "InputError", "every leaf is empty"),
-    "integer parameters": (
-        lambda: mixvi.fit(lambda w: -(w["n"] ** 2), {"n": 3}),
+    "no real numbers": (
+        lambda: mixvi.fit(lambda w: -1.0 * w["n"], {"n": True}),
         "InputError",
-        "n is of integer type",
+        "n is bool",
+    ),
+    "a dataclass that JAX does not know": (
+        lambda: mixvi.fit(lambda w: -(w.a**2), Plain(0.0)),
+        "InputError",
+        "@jax.tree_util.register_dataclass",
+    ),
+    "constraint on a constant": (
+        lambda: mixvi.fit(normal, {"a": 0.0, "n": np.arange(3)}, constraints={"n": "positive"}),
+        "InputError",
+        "n is a constant",
     ),
     "complex parameters": (lambda: mixvi.fit(normal, W + 1j), "InputError", "complex128"),
-    "text as init": (lambda: mixvi.fit(normal, "zero"), "InputError", "not numbers"),
+    "text as init": (lambda: mixvi.fit(normal, "zero"), "InputError", "w is str"),
     "NaN in init": (
         lambda: mixvi.fit(lambda w: normal(w["b"]), {"b": np.array([0.0, np.nan])}),
         "NonFiniteError",
@@ -154,6 +203,16 @@ CASES = {
     ),
     "a constant log density": (lambda: mixvi.fit(lambda w: 0.0 * w.sum(), W), "IndefiniteHessianError", "w[0]"),
     "an unbounded log density": (lambda: mixvi.fit(lambda w: w["a"], {"a": 0.0}), "NoModeError", "a went from"),
+    "a potential energy": (
+        lambda: mixvi.fit(lambda w: -regression(w, table(np.eye(5)[:, :2])), np.ones(2)),
+        "NoModeError",
+        "did you pass a potential energy?",
+    ),
+    "a potential energy at its minimum": (
+        lambda: mixvi.fit(lambda w: -normal(w), W, anchor="mode"),
+        "NoModeError",
+        "did you pass a potential energy?",
+    ),
     "point of the wrong shape in log_prob": (
         lambda: mixvi.laplace(normal, W).log_prob(np.zeros(5)),
         "InputError",
@@ -186,6 +245,16 @@ CASES = {
         lambda: mixvi.fit(mixvi.from_numpy(lambda w: -0.5 * w @ w), W),
         "InputError",
         "must return two things",
+    ),
+    "a gradient with the wrong sign": (
+        lambda: mixvi.fit(mixvi.from_numpy(lambda w: (-0.5 * w @ w, w)), W),
+        "InputError",
+        "the opposite",
+    ),
+    "a gradient that lacks a term": (
+        lambda: mixvi.fit(mixvi.from_numpy(lambda w: (-0.5 * w @ w - 2 * (w[1] - 1) ** 2, -w)), W),
+        "InputError",
+        "In w[1] it is",
     ),
     "a NumPy function that raises": (
         lambda: mixvi.fit(mixvi.from_numpy(lambda w: 1 / 0), W),

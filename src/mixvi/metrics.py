@@ -12,7 +12,9 @@ import numpy as np
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float, PyTree
 
-from ._density._target import cast_leaves, joined, precision_scope, split
+from ._density._captured import joined, split
+from ._density._data import cast_leaves, unframed
+from ._density._target import precision_scope
 from ._errors import InputError
 
 FLOAT64 = np.dtype(np.float64)
@@ -52,6 +54,8 @@ def log_predictive_density(
     >>> bool(abs(found.joint + 0.5 * np.log(2 * np.pi * 2)) < 0.01)  # y ~ N(0, 2)
     True
     """
+    # What is not arrays is the same for all.
+    draws, form = split(jtu.tree_map(_as_array, unframed(draws, "draws")))
     n_draws, n = (_length(tree, what) for tree, what in ((draws, "draws"), (data, "data")))
     # Blocks of equal size, the last ones filled up, so that they compile once.
     wide = min(n, max(1, int(math.sqrt(memory / 32))))
@@ -70,7 +74,7 @@ def log_predictive_density(
                 index = np.minimum(np.arange(begin, begin + tall), n_draws - 1)
                 counted = np.arange(begin, begin + tall) < n_draws
                 w = jtu.tree_map(lambda leaf: leaf[index], draws)  # noqa: B023
-                sums, peaks = _block(arrays, function, w, some, real, counted)
+                sums, peaks = _block(arrays, function, w, form, some, real, counted)
                 over_draws[index[counted]] += np.asarray(sums)[counted]
                 where = points[real]
                 over_points[where] = np.logaddexp(over_points[where], np.asarray(peaks)[real])
@@ -79,13 +83,19 @@ def log_predictive_density(
     return LPD(float(joint), over_points - math.log(n_draws))
 
 
-@functools.partial(jax.jit, static_argnames="function")
+@functools.partial(jax.jit, static_argnames=("function", "form"))
 def _block(
-    arrays: PyTree, function: tuple, w: PyTree, data: PyTree, real: Any, counted: Any
+    arrays: PyTree,
+    function: tuple,
+    w: PyTree,
+    form: tuple,
+    data: PyTree,
+    real: Any,
+    counted: Any,
 ) -> tuple[Float[Array, " draws"], Float[Array, " points"]]:
     """For each draw the sum over points, for each point the log of the sum over draws."""
     log_likelihood = joined(arrays, function)
-    values = jax.vmap(lambda one: jnp.asarray(log_likelihood(one, data)))(w)
+    values = jax.vmap(lambda one: jnp.asarray(log_likelihood(joined(one, form), data)))(w)
     if values.shape[1:] != real.shape:
         raise InputError(
             f"log_likelihood returned shape {values.shape[1:]} for {real.shape[0]} observations: "
@@ -93,6 +103,10 @@ def _block(
         )
     sums = jnp.where(real, values, 0.0).sum(1)
     return sums, logsumexp(jnp.where(counted[:, None], values, -jnp.inf), axis=0)
+
+
+def _as_array(leaf: Any) -> Any:
+    return np.asarray(leaf) if hasattr(leaf, "__array__") else leaf
 
 
 def _length(tree: PyTree, what: str) -> int:

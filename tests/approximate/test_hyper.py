@@ -350,7 +350,7 @@ def test_failures_keep_their_hyperparameters():
 @pytest.mark.parametrize(
     ("hyper", "error", "says"),
     [
-        (1, mixvi.InputError, "hyper: theta is of integer type"),
+        (True, mixvi.InputError, "hyper must be real numbers; theta is bool"),
         ({"a": np.nan}, mixvi.NonFiniteError, "hyper is not finite at a"),
         ({}, mixvi.InputError, "hyper has no parameters"),
     ],

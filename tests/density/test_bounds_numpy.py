@@ -13,7 +13,7 @@ from mixvi._density._constraints import parsed
 from mixvi._density._kinds import NAMED, Free, Ordered, Simplex
 from mixvi._density._numpy import NumpyDensity
 from mixvi._density._protocol import Density
-from mixvi._density._target import flatten
+from mixvi._density._structure import flatten
 
 INF = np.inf
 KINDS = {

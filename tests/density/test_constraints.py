@@ -9,7 +9,7 @@ from scipy import integrate, special, stats
 import mixvi
 from mixvi._density._constraints import parsed
 from mixvi._density._kinds import NAMED, Ordered, Simplex
-from mixvi._density._target import flatten
+from mixvi._density._structure import flatten
 
 INF = np.inf
 KINDS = {

@@ -11,7 +11,7 @@ from test_bounds_numpy import nothing_traced_or_compiled
 
 import mixvi
 from mixvi._density._numpy import AT_ONCE, HYPER_REFUSED, NumpyDensity
-from mixvi._density._target import flatten
+from mixvi._density._structure import flatten
 from targets import GaussianTarget, logistic, logistic_data
 
 DIM = 4
@@ -366,7 +366,8 @@ def test_what_the_function_raises_reaches_the_user(n, bound, capfd):
         mixvi.fit(mixvi.from_numpy(fails), np.ones(2), throw=False, **options)
     assert isinstance(caught.value.__cause__, np.linalg.LinAlgError)
     assert f"{fails.calls[-1][0]:.6g}" in str(caught.value)
-    assert len(fails.calls) == n  # not called again
+    # Not called again, but where the gradient is looked at: beside the start and at it.
+    assert len(fails.calls) - n in (0, 2)
     assert capfd.readouterr().err == ""
     # The next fit knows nothing of it.
     assert mixvi.laplace(mixvi.from_numpy(normal), np.ones(2)).converged

@@ -9,7 +9,8 @@ from hypothesis import strategies as st
 from hypothesis.extra import numpy as hnp
 
 from mixvi._density._constraints import constrained
-from mixvi._density._target import flatten, prepare
+from mixvi._density._structure import flatten
+from mixvi._density._target import prepare
 from targets import DOUBLE
 
 KINDS = {

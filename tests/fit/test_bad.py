@@ -70,6 +70,22 @@ def test_every_error_is_ours(error, log_density, init):
     assert caught.type is error
 
 
+@pytest.mark.parametrize(
+    ("log_density", "asks"),
+    [
+        (lambda w: 0.5 * w @ w, True),
+        (lambda w: 0.5 * w @ w + jnp.logaddexp(0.0, w[0]), True),
+        (lambda w: w.sum(), False),  # improper
+        (lambda w: w[0] ** 2 - w[1] ** 2, False),  # a saddle
+        (lambda w: -((w[0] - w[1]) ** 2), False),  # flat
+        (lambda w: -jnp.logaddexp(0.0, -w[0]) - w[1] ** 2, False),  # separable
+    ],
+)
+def test_asks_for_the_sign_of_an_energy_alone(log_density, asks):
+    said = mixvi.laplace(log_density, np.full(2, 0.5), throw=False).status
+    assert ("did you pass a potential energy?" in said) == asks
+
+
 def test_mean_only_where_the_width_cannot_change():
     function, init, data = known_bad.CASES["support x > 0, untransformed"]
     with pytest.raises(mixvi.NonFiniteError, match="mu"):

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float
 
 from .._density._protocol import Density
-from .._density._target import Structure, listed
+from .._density._structure import Structure, listed
 from .._errors import Code
 from ._newton import Place, newton
 from ._newton_cg import newton_cg
@@ -186,6 +186,18 @@ def curvature_report(
         condition=float(condition),
         gradient_norm=float(np.linalg.norm(in_sds)),
         n_repaired=n_repaired,
+    )
+
+
+def explain_sign(hessian: np.ndarray) -> str:
+    """Asks for the sign where the log density curves upwards in every direction at the start, as
+    minus a log density does; nothing otherwise."""
+    scaled, _ = unit_diagonal(hessian)
+    if _inverse_factor(scaled, float(np.finfo(np.float64).eps)) is None:
+        return ""
+    return (
+        " At the start it curves upwards in every direction: did you pass a potential energy? "
+        "mixvi wants the log density, its negative."
     )
 
 

@@ -11,7 +11,6 @@ import math
 from collections.abc import Callable
 from typing import Any
 
-import jax.tree_util as jtu
 import numpy as np
 from jaxtyping import Float
 
@@ -99,7 +98,7 @@ class Bounded(Density):
         given = [(self.constraints.free, one) for one in free]
         if bounded is not None:
             given.append((self.constraints.user, bounded))
-        leaves = [jtu.tree_leaves(its.unravel(np.asarray(one, float))) for its, one in given]
+        leaves = [its.leaves(np.asarray(one, float)) for its, one in given]
         lead = np.broadcast_shapes(*(one.shape[:-1] for _, one in given))
         with np.errstate(all="ignore"):
             made = [function(*one) for one in zip(self.constraints.kinds, *leaves, strict=True)]

@@ -12,13 +12,13 @@ from collections.abc import Mapping
 from typing import Any
 
 import jax.numpy as jnp
-import jax.tree_util as jtu
 import numpy as np
 from jaxtyping import Float, PyTree, Shaped
 
 from .._errors import InputError
 from ._kinds import NAMED, Free, Interval, Kind
-from ._target import Structure, Target, listed
+from ._structure import Structure, listed
+from ._target import Target
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,6 +36,7 @@ class Constraints:
             self.user.treedef,
             tuple(kind.free_shape(shape, path) for kind, shape, path in its),
             tuple(kind.free_path(path) for kind, _, path in its),
+            self.user.kept,
         )
 
     @functools.cached_property
@@ -50,13 +51,15 @@ class Constraints:
 
     def constrain(self, flat: Shaped[Any, "*batch dim"], xp: Any = jnp) -> PyTree:
         """The user's parameters."""
-        leaves = jtu.tree_leaves(self.free.unravel(flat))
-        made = [kind.constrain(u, xp) for kind, u in zip(self.kinds, leaves, strict=True)]
-        return jtu.tree_unflatten(self.user.treedef, made)
+        return self.user.tree(self._constrain(flat, xp))
+
+    def _constrain(self, flat: Shaped[Any, "*batch dim"], xp: Any) -> list[Any]:
+        leaves = self.free.leaves(flat)
+        return [kind.constrain(u, xp) for kind, u in zip(self.kinds, leaves, strict=True)]
 
     def log_det(self, flat: Shaped[Any, "*batch dim"], xp: Any = jnp) -> Float[Any, "*batch"]:
         batch = flat.ndim - 1
-        leaves = jtu.tree_leaves(self.free.unravel(flat))
+        leaves = self.free.leaves(flat)
         each = [kind.log_det(u, xp) for kind, u in zip(self.kinds, leaves, strict=True)]
         return xp.stack([one.sum(tuple(range(batch, one.ndim))) for one in each]).sum(0)
 
@@ -65,14 +68,16 @@ class Constraints:
     def constrained(self, flat: Shaped[np.ndarray, "*batch dim"]) -> PyTree:
         """The user's parameters, of the type that `flat` has."""
         with np.errstate(all="ignore"):
-            made = self.constrain(np.asarray(flat, np.float64), np)
-            return jtu.tree_map(lambda leaf: np.asarray(leaf).astype(flat.dtype), made)
+            made = self._constrain(np.asarray(flat, np.float64), np)
+            return self.user.tree(np.asarray(leaf).astype(flat.dtype) for leaf in made)
 
     def flat(self, flat: Shaped[np.ndarray, "*batch dim"]) -> Shaped[np.ndarray, "*batch user"]:
         """The user's parameters in one vector."""
         lead = flat.shape[:-1]
-        leaves = jtu.tree_leaves(self.constrained(flat))
-        return np.concatenate([np.reshape(leaf, (*lead, -1)) for leaf in leaves], -1)
+        with np.errstate(all="ignore"):
+            leaves = self._constrain(np.asarray(flat, np.float64), np)
+        sized = zip(leaves, self.user.sizes, strict=True)
+        return np.concatenate([np.reshape(leaf, (*lead, size)) for leaf, size in sized], -1)
 
     def log_dets(self, flat: Shaped[np.ndarray, "*batch dim"]) -> Float[np.ndarray, "*batch"]:
         with np.errstate(all="ignore"):
@@ -80,7 +85,7 @@ class Constraints:
 
     def unconstrain(self, flat: Shaped[np.ndarray, "*batch user"]) -> np.ndarray:
         """The unbounded numbers of the user's, in one vector; not numbers where there are none."""
-        lead, leaves = flat.shape[:-1], jtu.tree_leaves(self.user.unravel(np.asarray(flat, float)))
+        lead, leaves = flat.shape[:-1], self.user.leaves(np.asarray(flat, float))
         with np.errstate(divide="ignore", invalid="ignore"):
             made = [kind.unconstrain(x) for kind, x in zip(self.kinds, leaves, strict=True)]
         sizes = self.free.sizes
@@ -89,7 +94,7 @@ class Constraints:
 
     def hold(self, flat: Shaped[np.ndarray, "*batch user"]) -> np.ndarray:
         """Whether all of them do, for every point."""
-        batch, leaves = flat.ndim - 1, jtu.tree_leaves(self.user.unravel(np.asarray(flat)))
+        batch, leaves = flat.ndim - 1, self.user.leaves(np.asarray(flat))
         with np.errstate(invalid="ignore"):
             each = [kind.holds(x) for kind, x in zip(self.kinds, leaves, strict=True)]
         whole = [one.all(tuple(range(batch, one.ndim))) for one in each]
@@ -97,7 +102,7 @@ class Constraints:
 
     def check(self, flat: Float[np.ndarray, " user"], what: str) -> None:
         """Refuses a point for which they do not hold, and names the first culprit."""
-        leaves = jtu.tree_leaves(self.user.unravel(flat))
+        leaves = self.user.leaves(flat)
         for kind, x, path in zip(self.kinds, leaves, self.user.paths, strict=True):
             holds = kind.holds(x)
             if not holds.all():
@@ -115,9 +120,12 @@ def parsed(given: Any, user: Structure) -> Constraints:
         )
     unknown = [name for name in given if name not in user.paths]
     if unknown:
+        constant = unknown[0] in [kept.path for kept in user.kept]
         raise InputError(
             f"constraints: there is no parameter {unknown[0]!r}. The parameters are "
             f"{listed(list(user.paths), 10)}."
+            + f" ({unknown[0]} is a constant: only real numbers vary.)"
+            * constant
         )
     return Constraints(user, tuple(_kind(path, given.get(path, Free())) for path in user.paths))
 

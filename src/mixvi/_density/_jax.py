@@ -390,13 +390,12 @@ def traced(target: Target, dtype: np.dtype) -> Trace:
     device = getattr(jax.config, "jax_default_device", None) or jax.default_backend()
     key = (*static, target.constraints, tree, shapes, dtype, str(device))
     try:
-        hash(key)
-    except TypeError:  # a callable that cannot be compared: traced anew every time
+        with _traces_lock:
+            if key in _traces:
+                _traces.move_to_end(key)
+                return _traces[key]
+    except (TypeError, ValueError):  # what cannot be hashed or compared is traced anew every time
         return Trace(target, dtype)
-    with _traces_lock:
-        if key in _traces:
-            _traces.move_to_end(key)
-            return _traces[key]
     made = Trace(target, dtype)
     with _traces_lock:
         _traces[key] = made

@@ -16,7 +16,7 @@ import numpy as np
 from jaxtyping import Float
 
 from .._errors import InputError
-from ._target import listed
+from ._structure import listed
 
 ON_SIMPLEX = 1e-6
 

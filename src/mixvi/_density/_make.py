@@ -7,6 +7,7 @@ import numpy as np
 from .._errors import InputError
 from ._bounded import Bounded
 from ._counted import Counted
+from ._differences import check_gradient
 from ._jax import JaxDensity
 from ._numpy import HYPER_REFUSED, NumpyDensity, NumpyFunction
 from ._protocol import Density
@@ -20,6 +21,17 @@ def refuse_hyper(log_density: Callable | Density) -> None:
         raise InputError(HYPER_REFUSED)
     if isinstance(log_density, Density):
         raise InputError("hyper= needs a log density written with jax.numpy, not a Density.")
+
+
+def refuse_wrong_gradient(
+    log_density: Callable | Density, density: Counted, target: Target, start: np.ndarray
+) -> None:
+    """A gradient that the user gives is looked at before anything is built on it."""
+    if isinstance(log_density, Density | NumpyFunction):
+        by_hand = isinstance(log_density, NumpyFunction)
+        whose = "from_numpy" if by_hand else f"{type(log_density).__name__}.gradients"
+        # Not counted: what the fit itself asks is.
+        check_gradient(density.inner, start, target.structure.names, whose)
 
 
 def density_of(

@@ -15,7 +15,7 @@ from jaxtyping import Float, PyTree
 
 from .._errors import InputError
 from ._protocol import Density
-from ._target import Structure, listed
+from ._structure import Structure, listed
 
 # Points in one call of a function that takes many.
 AT_ONCE = 4096
@@ -34,8 +34,9 @@ def from_numpy(fun_and_grad: Any, hessian: Any = None, *, batched: bool = False)
 
     - `fun_and_grad`: `fun_and_grad(w)`, or `fun_and_grad(w, data)` where `data=` is given, returns
       the log density and its gradient. `w` has the form of `init` with NumPy float64 arrays in it,
-      and the gradient must have the form of `w`. Return `-inf` (and any finite gradient) where the
-      density is zero.
+      and the gradient must have the form of `w` (with anything in the places of constants). Return
+      `-inf` (and any finite gradient) where the density is zero.
+      The gradient is held against differences of the value at one point, once per fit.
     - `hessian`: `hessian(w)` or `hessian(w, data)`, the matrix of second derivatives of the log
       density in the order of `post.names`. Left out, differences of the gradient are taken, with
       steps of 6e-6 times `max(1, |w|)`: parameters should be of order one.
@@ -145,9 +146,9 @@ class NumpyDensity(Density):
     def _called(self, function: Callable, name: str, flat: Float[np.ndarray, "*n dim"]) -> Any:
         """`flat`: one point, or many of them at once."""
         # Copies, so that a function that writes into its argument spoils nothing.
-        w = jtu.tree_map(lambda leaf: np.array(leaf, np.float64), self.structure.unravel(flat))
+        copies = [np.array(leaf, np.float64) for leaf in self.structure.leaves(flat)]
         try:
-            return function(w, *self.extra)
+            return function(self.structure.tree(copies), *self.extra)
         except Exception as err:
             raise InputError(
                 f"from_numpy: {name} raised {type(err).__name__} {_place(flat)}: {err}. "
@@ -179,7 +180,7 @@ class NumpyDensity(Density):
             raise InputError(
                 f"from_numpy: the gradient does not have the form of the parameters: {err}"
             ) from err
-        leaves = [_real(leaf, "the gradient", flat) for leaf in leaves]
+        leaves = [_real(leaf, "the gradient", flat) for leaf in self.structure.varying(leaves)]
         shapes = tuple(leaf.shape for leaf in leaves)
         due = tuple(lead + shape for shape in self.structure.shapes)
         if shapes != due:

@@ -8,7 +8,7 @@ import numpy as np
 
 from .._approximate._laplace import CurvatureReport
 from .._density._constraints import kinds_from, kinds_to
-from .._density._target import flatten
+from .._density._structure import flatten
 from .._judge._diagnosis import Diagnosis, Elsewhere, Estimate, Moments, OtherMode, SymmetrySeen
 from .._judge._fresh import Judged
 from .._judge._verdict import REJECT, TRUST, WEIGH, Reason, Verdict

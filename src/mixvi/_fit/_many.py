@@ -12,11 +12,13 @@ from jaxtyping import PyTree
 
 from .._approximate._families import FullRank
 from .._density._constraints import constrained
-from .._density._make import density_of, refuse_hyper
+from .._density._data import cast_leaves
+from .._density._make import density_of, refuse_hyper, refuse_wrong_gradient
 from .._density._memory import n_cores
 from .._density._numpy import NumpyFunction
 from .._density._protocol import Density
-from .._density._target import Target, cast_leaves, flatten, precision_scope, prepare
+from .._density._structure import flatten, parameters
+from .._density._target import Target, precision_scope, prepare
 from .._errors import InputError, NonFiniteError
 from ._batch import Batch, suits
 from ._case import Problem
@@ -62,7 +64,8 @@ def fit_many(
     **Arguments:** those of `fit`, and
 
     - `data`: a pytree whose leaves have the problems on their first axis.
-    - `init`: one start for all; with `init_batched=True` one for each, on the first axis.
+    - `init`: one start for all; with `init_batched=True` one for each, on the first axis (of its
+      parameters: constants are the same for all).
     - `constraints`: the same for all.
     - `hyper`: likewise, with `hyper_batched=True`; every problem learns its own.
     - `strategy`: "vmap" runs a batch at once, "map" a few problems on every core, "loop" one
@@ -99,6 +102,9 @@ def fit_many(
     is_numpy = isinstance(log_density, NumpyFunction)
     if hyper is not None:
         refuse_hyper(log_density)
+    if is_numpy:
+        first = density_of(log_density, batch.part(0), asked.dtype, asked.memory)
+        refuse_wrong_gradient(log_density, first, target, starts[0].astype(np.float64))
     if is_numpy or strategy == "auto":
         strategy = "map" if is_numpy or jax.default_backend() == "cpu" else "vmap"
     # On a CPU a whole covariance takes fewer passes alone; few problems are not worth compiling
@@ -183,7 +189,9 @@ def _prepare_batch(
         raise InputError("fit_many: a warm start is for fit; give init=post.mean here.")
     with precision_scope(dtype):
         data = cast_leaves(data, dtype, "data")
-    batched = (data, init if init_batched else None, hyper if hyper_batched else None)
+    arrays = parameters(init) if init_batched else []
+    own = [array for array in arrays if array is not None]
+    batched = (data, own, hyper if hyper_batched else None)
     lengths = {np.shape(leaf)[0] if np.ndim(leaf) else None for leaf in jtu.tree_leaves(batched)}
     if not lengths:
         raise InputError("fit_many: give data= with the problems on the first axis of every leaf.")
@@ -198,12 +206,17 @@ def _prepare_batch(
     def taken(tree: PyTree, i: int) -> PyTree:
         return jtu.tree_map(lambda leaf: np.asarray(leaf)[i], tree)
 
-    first = taken(init, 0) if init_batched else init
+    def start_of(i: int) -> PyTree:
+        leaves, treedef = jtu.tree_flatten(init)
+        pairs = zip(leaves, arrays, strict=True)
+        return treedef.unflatten(leaf if array is None else array[i] for leaf, array in pairs)
+
+    first = start_of(0) if init_batched else init
     its_hyper = taken(hyper, 0) if hyper_batched else hyper
     target, start = prepare(log_density, first, taken(data, 0), dtype, its_hyper)
     starts, thetas = np.repeat(start[None], n, axis=0), np.repeat(target.theta[None], n, axis=0)
     if init_batched:
-        starts = np.stack([_of_problem(taken(init, i), i, "init", dtype) for i in range(n)])
+        starts = np.stack([_of_problem(start_of(i), i, "init", dtype) for i in range(n)])
     if hyper_batched:
         thetas = np.stack([_of_problem(taken(hyper, i), i, "hyper", dtype) for i in range(n)])
     return dataclasses.replace(target, data=data, theta=thetas), starts

@@ -7,7 +7,7 @@ from itertools import compress
 import numpy as np
 
 from .._approximate._families import MeanOnly
-from .._approximate._laplace import explain_indefinite, explain_no_mode
+from .._approximate._laplace import explain_indefinite, explain_no_mode, explain_sign
 from .._approximate._stein import SteinState
 from .._arrays._draws import Quadrature
 from .._density._target import UNBOUNDED, explain_non_finite
@@ -150,11 +150,12 @@ def _error(case: Case, fitted: Fitted | None) -> MixviError:
         return NonFiniteError(
             f'the log density is not finite {whose}: {UNBOUNDED}; or use family="eig".'
         )
-    if found.code is Code.INDEFINITE:
-        return IndefiniteHessianError(explain_indefinite(structure, found.precision))
     if found.code is Code.NON_FINITE_START:
         said = explain_non_finite(target, start, found.log_density, found.gradient)
         return NonFiniteError(said)
+    sign = explain_sign(case.density.curvature(start)[2])
+    if found.code is Code.INDEFINITE:
+        return IndefiniteHessianError(explain_indefinite(structure, found.precision) + sign)
     before = float(case.density.values(start[None])[0])
     said = explain_no_mode(
         structure,
@@ -165,7 +166,7 @@ def _error(case: Case, fitted: Fitted | None) -> MixviError:
         found.n_steps,
         (before, found.log_density),
     )
-    return NoModeError(said)
+    return NoModeError(said + sign)
 
 
 def _status(case: Case, fitted: Fitted, hyper: HyperReport | None) -> str:

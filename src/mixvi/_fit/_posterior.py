@@ -277,7 +277,8 @@ class Posterior:
     __str__ = summary
 
     def save(self, path: str | Path) -> Path:
-        """Arrays and names in one `.npz` file; `mixvi.load` needs nothing else."""
+        """Arrays and names in one `.npz` file; `mixvi.load` needs nothing else. Constants of `init`
+        are not in it: they are None in what is loaded."""
         return _files.written(self, path)
 
 

@@ -4,7 +4,6 @@ from collections.abc import Callable, Iterable, Iterator
 from html import escape
 from typing import Any, overload
 
-import jax
 import numpy as np
 from jaxtyping import Bool, Float, PyTree
 
@@ -71,8 +70,7 @@ class Posteriors:
         return np.stack([np.asarray(missing if value is None else value) for value in values])
 
     def _stacked_trees(self, name: str) -> PyTree:
-        trees = [getattr(post, name) for post in self._posts]
-        return jax.tree.map(lambda *leaves: np.stack(leaves), *trees)
+        return self._post(0)._shown.stacked(getattr(post, name) for post in self._posts)
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -121,8 +119,8 @@ class Posteriors:
 
     def sample(self, key: Any, n: int) -> PyTree:
         """`n` draws of each, leaves of shape (batch, n, ...); the same standard normals for all."""
-        draws = [post.sample(key, n) for post in self._posts]
-        return jax.tree.map(lambda *leaves: np.stack(leaves), *draws)
+        draws = (post.sample(key, n) for post in self._posts)
+        return self._post(0)._shown.stacked(draws)
 
     def summary(self, most: int = 10) -> str:
         """How many are to be trusted, weighed or left; then those that are not, with the reason."""

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from .._density._constraints import constrained
-from .._density._make import density_of, refuse_hyper
+from .._density._make import density_of, refuse_hyper, refuse_wrong_gradient
 from .._density._target import prepare
 from .._errors import NotConvergedWarning
 from .._watch import Step, Watch
@@ -87,8 +87,13 @@ def fit(
       `log_density(w, hyper, data)`: the unnormalised log posterior, one number, written with
       `jax.numpy` (or a NumPy function and its gradient: `mixvi.from_numpy`). A
       `mixvi.LinearPredictor` is integrated by quadrature.
-    - `init`: where to start; any pytree of real arrays. A `Posterior` is a warm start.
-    - `data`: passed on as the last argument. New data of the same shape reuse compiled code.
+    - `init`: where to start; any pytree, also an equinox module or a registered dataclass. Real
+      numbers are the parameters; functions, text, booleans and other objects are constants, which
+      come back in their places. Integers are parameters where nothing is real (`init=0`) and beside
+      real numbers where they stand alone in dicts, lists and tuples (`{"a": 0, "b": 0.5}`); arrays
+      of them, and those in fields of a class, are then constants. A `Posterior` is a warm start.
+    - `data`: passed on as the last argument: any pytree of arrays. A data frame (pandas, polars) is
+      a dict of its columns, `data["x"]`. New data of the same shape reuse compiled code.
     - `family`: what may adapt: "auto" (as much as pays: Laplace where that leaves less than 0.002
       nat to gain, otherwise the poorest of "mu", "eig" and "full" that does), "laplace" (nothing),
       "mu", "eig", "lr", "full", "diag", or an instance such as `mixvi.LowRank(rank=2)`.
@@ -193,9 +198,11 @@ def _problem(
     if hyper is not None:
         refuse_hyper(log_density)
     density = density_of(log_density, target, options.dtype, options.memory)
+    problem = Problem(density, target, start.astype(np.float64), options, fixed)
+    refuse_wrong_gradient(log_density, density, target, problem.start)
     if options.richest is not None:
         density.prepare()
-    return Problem(density, target, start.astype(np.float64), options, fixed), warm
+    return problem, warm
 
 
 def _attended(problem: Problem, warm: Posterior | None, watch: Watch | None) -> Outcome:

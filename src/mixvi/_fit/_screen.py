@@ -12,6 +12,7 @@ import numpy as np
 from jaxtyping import Float, PyTree
 
 from .._approximate._families import Family
+from .._density._data import unframed
 from .._errors import InputError
 from ._many import fit_many
 
@@ -105,7 +106,8 @@ def screen(
         raise InputError(
             f"screen: {len(starts)} starts but {len(data_of_start)} entries of data_of_start."
         )
-    each = [data] * len(starts) if data_of_start is None else list(data_of_start)
+    given = [data] * len(starts) if data_of_start is None else data_of_start
+    each = [unframed(one, "data") for one in given]
     groups: dict[Any, list[int]] = {}
     for i, problem in enumerate(zip(starts, each, strict=True)):
         leaves, treedef = jtu.tree_flatten(problem)

@@ -24,7 +24,7 @@ from .._arrays._roots import dense, whiten
 from .._density._constraints import Constraints
 from .._density._counted import Counted
 from .._density._protocol import Density, Matrix, coloured
-from .._density._target import Structure
+from .._density._structure import Structure
 from ._diagnosis import Elsewhere, OtherMode, SymmetrySeen
 from ._fresh import Judged
 from ._modes import Mode, climbed, distinct, laplace_mass, weighed
@@ -76,7 +76,7 @@ class Setting(NamedTuple):
 
     @property
     def symmetries(self) -> Symmetries:
-        return symmetries(self.structure, self.constraints)
+        return symmetries(leaves_of(self.structure, self.constraints))
 
     def user(self, points: Float[np.ndarray, "*n dim"]) -> Float[np.ndarray, "*n user"]:
         return points if self.constraints is None else self.constraints.flat(points)

@@ -116,7 +116,7 @@ def along(n: int, on_rays: Float[np.ndarray, " points"], peak: float) -> Along:
         concave = (ways[:, 2:] - 2 * ways[:, 1:-1] + ways[:, :-2] <= noise).all(1)
         rises = (ways[:, 2:] > ways[:, 1:-1] + noise).any(1)
         dip = np.minimum(ways[:, 0], ways[:, -1]) - ways[:, 1:-1].min(1)
-    return Along(rises & ~concave, concave, dip)
+    return Along(np.asarray(rises & ~concave), np.asarray(concave), dip)
 
 
 def in_sds(root: Matrix, v: Float[np.ndarray, "*n dim"]) -> Any:

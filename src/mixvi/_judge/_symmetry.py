@@ -21,7 +21,7 @@ from jaxtyping import Float, Int
 
 from .._density._constraints import Constraints
 from .._density._kinds import Free, Interval, Kind, Ordered
-from .._density._target import Structure, listed
+from .._density._structure import Structure, listed
 
 # Kinds of symmetry.
 LABELS, SIGN, PERIOD = "labels", "sign", "period"
@@ -106,8 +106,7 @@ class Symmetries:
 
 
 @functools.lru_cache(maxsize=16)
-def symmetries(structure: Structure, constraints: Constraints | None) -> Symmetries:
-    leaves = leaves_of(structure, constraints)
+def symmetries(leaves: tuple[Leaf, ...]) -> Symmetries:
     made: dict[bytes, Symmetry] = {}
     for one in itertools.islice(_likeliest_first(leaves), 4 * MOST_IMAGES):
         made.setdefault(one.key, one)
@@ -118,8 +117,8 @@ def symmetries(structure: Structure, constraints: Constraints | None) -> Symmetr
 def leaves_of(structure: Structure, constraints: Constraints | None) -> tuple[Leaf, ...]:
     user = structure if constraints is None else constraints.user
     kinds = [Free()] * len(user.shapes) if constraints is None else constraints.kinds
-    firsts = np.cumsum([0, *user.sizes])
-    return tuple(Leaf(*one) for one in zip(user.paths, user.shapes, firsts, kinds, strict=False))
+    firsts = [sum(user.sizes[:i]) for i in range(len(user.sizes))]
+    return tuple(Leaf(*one) for one in zip(user.paths, user.shapes, firsts, kinds, strict=True))
 
 
 def orbit(x: Vector, exact: Sequence[Symmetry], most: int) -> list[tuple[Vector, frozenset[str]]]:

@@ -4,7 +4,7 @@ import dataclasses
 import math
 from collections.abc import Sequence
 
-from .._density._target import listed
+from .._density._structure import listed
 from ._diagnosis import WEIGHTS_WORK, Diagnosis, Elsewhere, Moments
 from ._probes import MOST_PROBED
 

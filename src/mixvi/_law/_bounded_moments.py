@@ -2,7 +2,6 @@
 
 import functools
 
-import jax.tree_util as jtu
 import numpy as np
 from jaxtyping import Float
 
@@ -26,7 +25,7 @@ def bounded_moments(
 ) -> tuple[Float[np.ndarray, " user"], Float[np.ndarray, " user"]]:
     """Means and standard deviations of `T(u)`, `u ~ N(mean, root root^T)`, in the user's order."""
     mean, root = mean.astype(np.float64), root.astype(np.float64)
-    places = jtu.tree_leaves(constraints.free.unravel(np.arange(mean.size)))
+    places = constraints.free.leaves(np.arange(mean.size))
     if not (np.isfinite(mean).all() and np.isfinite(root).all()):
         unknown = np.full(constraints.user.size, np.nan)
         return unknown, unknown

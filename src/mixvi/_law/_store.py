@@ -4,13 +4,14 @@ import json
 import math
 import zipfile
 from collections import OrderedDict
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import jax.tree_util as jtu
 import numpy as np
 
-from .._density._target import Structure
+from .._density._structure import Structure
 from .._errors import InputError
 
 SCHEMA = 1
@@ -81,10 +82,13 @@ def _plain(value: Any) -> Any:
 
 
 def structure_to(structure: Structure) -> dict[str, Any]:
-    """The skeleton in JSON; containers that JSON cannot rebuild become an ordered dict of paths."""
-    tree = jtu.tree_unflatten(structure.treedef, list(range(len(structure.shapes))))
+    """The skeleton in JSON, with None for what is kept; containers that JSON cannot rebuild become
+    an ordered dict of paths."""
+    n, places = len(structure.shapes), {kept.index for kept in structure.kept}
+    numbers = iter(range(n))
+    leaves = [None if i in places else next(numbers) for i in range(n + len(places))]
     try:
-        skeleton = _skeleton(tree)
+        skeleton = _skeleton(structure.treedef, iter(leaves))
     except TypeError:
         skeleton = {"ordered": [[path, i] for i, path in enumerate(structure.paths)]}
     return {"skeleton": skeleton, "shapes": structure.shapes, "paths": structure.paths}
@@ -95,14 +99,17 @@ def structure_from(stored: dict[str, Any]) -> Structure:
     return Structure(treedef, tuple(map(tuple, stored["shapes"])), tuple(stored["paths"]))
 
 
-def _skeleton(tree: Any) -> Any:
-    if tree is None or type(tree) is int:
-        return tree
-    if type(tree) is dict and all(type(key) is str for key in tree):
-        return {"dict": [[key, _skeleton(item)] for key, item in tree.items()]}
-    if type(tree) in (list, tuple):
-        return {type(tree).__name__: [_skeleton(item) for item in tree]}
-    raise TypeError(type(tree).__name__)
+def _skeleton(treedef: Any, leaves: Iterator[int | None]) -> Any:
+    if (node := treedef.node_data()) is None:
+        return next(leaves)
+    (kind, keys), items = node, [_skeleton(child, leaves) for child in treedef.children()]
+    if kind is type(None):
+        return None
+    if kind is dict and all(type(key) is str for key in keys):
+        return {"dict": [list(pair) for pair in zip(keys, items, strict=True)]}
+    if kind in (list, tuple):
+        return {kind.__name__: items}
+    raise TypeError(kind.__name__)
 
 
 def _rebuilt(skeleton: Any) -> Any:
