@@ -25,7 +25,10 @@ from ._errors import NotConvergedWarning as NotConvergedWarning
 from ._fit import fit as fit
 from ._fit import fit_many as fit_many
 from ._fit import laplace as laplace
+from ._fit._compare import Comparison as Comparison
+from ._fit._compare import compare as compare
 from ._fit._hyper import HyperReport as HyperReport
+from ._fit._modes import PosteriorMode as PosteriorMode
 from ._fit._posterior import Posterior as Posterior
 from ._fit._posterior import load as load
 from ._fit._posteriors import Posteriors as Posteriors

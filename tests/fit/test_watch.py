@@ -268,7 +268,7 @@ def test_a_finished_start_goes_before_one_that_was_cut_short():
 
     with pytest.warns(mixvi.NotConvergedWarning, match="Interrupted"):
         post = mixvi.fit(
-            two, -5.0, family="eig", n_restarts=3, callback=stop, on_interrupt="return"
+            two, -5.0, family="eig", n_restarts=8, callback=stop, on_interrupt="return"
         )
     assert float(post.mean) == pytest.approx(-6.0, abs=0.05)
     assert post.family == "eig"

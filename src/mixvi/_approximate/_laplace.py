@@ -252,8 +252,8 @@ def explain_no_mode(
     if moved[worst] > 20:
         return facts + (
             "The density keeps rising in that direction, so it has no mode: give that parameter a "
-            "proper prior; in a hierarchical model write the group effects non-centred "
-            "(effect = mean + scale * standard_normal)."
+            "proper prior; in a hierarchical model with few rows a group write the group effects "
+            "non-centred (effect = mean + scale * standard_normal)."
         )
     return facts + (
         "Try another start, rescale the parameters, or look for kinks and discontinuities in the "

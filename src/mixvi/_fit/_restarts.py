@@ -37,7 +37,8 @@ def _solve(problem: Problem, warm: Posterior | None) -> Outcome:
     if error is not None or not modes:
         return post, error
     share = _share(post, modes) if learns else 1 - post.elsewhere.share
-    event = ModesSeen(len(modes), 1 + problem.options.n_restarts, share)
+    n_modes = max(len(modes), 1 + post.elsewhere.n_modes)
+    event = ModesSeen(n_modes, 1 + problem.options.n_restarts, share)
     stats = dataclasses.replace(post.stats, modes=event.n_modes, share=event.share)
     return dataclasses.replace(post, status=f"{post.status} {event.sentence}", stats=stats), None
 

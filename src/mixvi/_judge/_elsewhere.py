@@ -41,7 +41,7 @@ from ._probes import (
     surprising,
     tail_share,
 )
-from ._symmetry import Symmetries, Symmetry, leaves_of, orbit, remedy, symmetries
+from ._symmetry import LABELS, Symmetries, Symmetry, leaves_of, orbit, remedy, symmetries
 
 LEAST_PROBES = 47
 # Above this dimension searches cost more than they find.
@@ -390,7 +390,9 @@ def told(
         for one, part in zip(others, share[1:], strict=True)
     ]
     seen = [_seen(here, one, True) for one in exact]
-    seen += [_seen(here, one.hint, False) for one in others if one.hint is not None]
+    # A sign or a period that is not exact is no symmetry; labels may be told apart by a prior.
+    hints = [one.hint for one in others if one.hint is not None and one.hint.kind == LABELS]
+    seen += [_seen(here, hint, False) for hint in hints]
     return Elsewhere(
         modes=tuple(listed),
         n_modes=sum(counts) - 1,
