@@ -60,9 +60,9 @@ def main() -> None:
     rng = np.random.default_rng(20)
     print(f"{N_GROUPS} groups, tau = {TAU}, {N_SETS} data sets each; medians, and how often.\n")
     print(
-        "| rows a group | the bound prefers centred | sd of log tau, centred / exact | non-centred / "
-        "exact | mean off, sd: centred | non-centred | centred trusted | non-centred trusted | worst sd "
-        "of those trusted, times |"
+        "| rows a group | the bound prefers centred | sd of log tau, centred / exact | "
+        "non-centred / exact | mean off, sd: centred | non-centred | centred trusted | "
+        "non-centred trusted | worst sd of those trusted, times |"
     )
     print("|---|---|---|---|---|---|---|---|---|")
     for n in ROWS:

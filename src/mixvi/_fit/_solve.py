@@ -177,7 +177,8 @@ def _diagnosed(case: Case, fitted: Fitted, seen: Sequence[Mode]) -> Solution:
     # The mode is that of the hyperparameters of Laplace's evidence; a family has others.
     found = None if case.learns and fitted.state is not None else case.found
     target = case.problem.target
-    setting = Setting(target.structure, target.constraints, case.problem.start)
+    compiled = case.options.richest is not None and case.problem.fixed is not None
+    setting = Setting(target.structure, target.constraints, case.problem.start, compiled)
     by_stein = fitted.name == "full"
     elsewhere, modes = searched_elsewhere(
         density, found, mean, root, fresh, setting, key, around_mean=by_stein, seen=seen

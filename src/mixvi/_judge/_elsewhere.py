@@ -20,7 +20,7 @@ from jaxtyping import Bool, Float
 
 from .._approximate._laplace import Laplace
 from .._arrays._draws import WIDE_STARTS, generator
-from .._arrays._roots import dense, whiten
+from .._arrays._roots import across, dense, whiten
 from .._density._constraints import Constraints
 from .._density._counted import Counted
 from .._density._protocol import Density, Matrix, coloured
@@ -44,8 +44,8 @@ from ._probes import (
 from ._symmetry import LABELS, Symmetries, Symmetry, leaves_of, orbit, remedy, symmetries
 
 LEAST_PROBES = 47
-# Above this dimension searches cost more than they find.
-MOST_CLIMBED = 300
+# Above these dimensions rays see little, searches cost more than they find.
+MANY_DIMENSIONS, MOST_CLIMBED = 30, 300
 # Starts around the user's, and how wide.
 N_WIDE, WIDE = 32, 3.0
 # Nats above the Gaussian, and sds from it, that make an image or a start worth a closer look.
@@ -55,8 +55,9 @@ SURPRISE, NEAR = 3.0, 2.5
 GREAT_SURPRISE, BEYOND = 10.0, 20.0
 # Candidates of each kind that are looked at more closely.
 CLOSER_IMAGES, CLOSER_WIDE, CLOSER_PROBES = 6, 6, 4
-# Climbs that are made whatever they cost; other modes after which no more are looked for.
-LEAST_CLIMBS, ENOUGH_MODES = 2, 3
+# Climbs that are made whatever they cost; other modes after which no more are looked for, and
+# climbs where there is one.
+LEAST_CLIMBS, ENOUGH_MODES, ENOUGH_CLIMBS = 2, 3, 5
 # Exact images whose way is looked at; images counted; modes listed; draws that check a symmetry.
 LOOKED_AT, MOST_COUNTED, MOST_LISTED, CHECKS = 32, 1000, 24, 3
 # Nats by which the density must fall on the way to another mode.
@@ -68,11 +69,13 @@ Values = Float[np.ndarray, " n"]
 
 
 class Setting(NamedTuple):
-    """What is known of the parameters: their structure, their bounds, the user's start."""
+    """What is known of the parameters: their structure, their bounds, the user's start; and whether
+    the density's gradients are compiled."""
 
     structure: Structure
     constraints: Constraints | None
     start: Vector
+    gradients_compiled: bool = False
 
     @property
     def symmetries(self) -> Symmetries:
@@ -154,6 +157,17 @@ class Around:
         values = self.density.values(coloured(self.home.place, self.home.root, rays(z)))
         return along(len(z), values, self.home.log_density)
 
+    @property
+    def may_ask_gradients(self) -> bool:
+        """In so many dimensions that rays see little, and where they are compiled anyway."""
+        return self.setting.gradients_compiled and len(self.mean) > MANY_DIMENSIONS
+
+    def stepped(self, z: Points) -> Points:
+        """One Newton step from each point with the curvature of home: it leads to the mode of
+        another Gaussian of the same shape, from wherever."""
+        points = coloured(self.home.place, self.home.root, z)
+        return z + across(self.density.gradients(points)[1], self.home.root)
+
     def dips(self, one: Mode) -> bool:
         return bool(self.on_the_way(self.from_home(one.place[None])).dip[0] > DIP)
 
@@ -179,14 +193,16 @@ def searched_elsewhere(
     here = Around(density, setting, mean, root, fresh, key)
     itself = here.itself
     here, others = with_home(here, itself, found, around_mean)
-    most = here.spent // 2 + here.spent
+    # A Hessian, counted as so many gradients as there are dimensions, takes longer than these.
+    most = here.spent + here.spent // 4
     candidates = candidates_of(setting, here.home, key, affordable(density))
     heights = Heights.cut(density.values(candidates.points(here.home)), candidates)
     exact = _exact(here, candidates, heights.images)
     others += [one for one in seen if one not in others]
     starts = _worth_climbing(here, candidates, heights, bool(exact))
     for n_climbs, (start, hint) in enumerate(starts):
-        if n_climbs >= LEAST_CLIMBS and (here.spent > most or len(others) >= ENOUGH_MODES):
+        is_enough = exact or here.spent > most or len(others) >= ENOUGH_MODES
+        if n_climbs >= LEAST_CLIMBS and (is_enough or (others and n_climbs >= ENOUGH_CLIMBS)):
             break
         other = climbed(density, start, [*here.known, *others])
         if other is not None:
@@ -281,10 +297,11 @@ def _changes_nothing(here: Around, one: Symmetry) -> bool:
 
 class Closer(NamedTuple):
     """Candidates worth a closer look, in standard deviations from home, and the symmetry that
-    led to each."""
+    led to each. `first`: the numbers of the densest of every kind."""
 
     z: Points
     hints: list[Symmetry | None]
+    first: list[int]
 
 
 def closer_look(home: Mode, candidates: Candidates, heights: Heights, images_too: bool) -> Closer:
@@ -299,7 +316,10 @@ def closer_look(home: Mode, candidates: Candidates, heights: Heights, images_too
     z = candidates.probes.z
     far = surprising(z, probed, peak, GREAT_SURPRISE, beyond, CLOSER_PROBES)
     hints = [*(candidates.symmetries[i] for i in some), *([None] * (len(starts) + len(far)))]
-    return Closer(np.concatenate([z_images[some], z_wide[starts], z[far]]), hints)
+    firsts = np.cumsum([0, len(some), len(starts)])
+    counts = [min(len(kind), 2) for kind in (some, starts, far)]
+    first = [int(at) + i for at, n in zip(firsts, counts, strict=True) for i in range(n)]
+    return Closer(np.concatenate([z_images[some], z_wide[starts], z[far]]), hints, first)
 
 
 def _worth_climbing(
@@ -309,9 +329,12 @@ def _worth_climbing(
     way is not concave at least. With the symmetry that led to each."""
     if len(here.mean) > MOST_CLIMBED:
         return
-    z, hints = closer_look(here.home, candidates, heights, not has_images)
-    if len(z) == 0:
-        return
+    z, hints, first = closer_look(here.home, candidates, heights, not has_images)
+    # Where the way to the first of every kind is concave, the density is log-concave, or seems so.
+    if len(z) == 0 or here.on_the_way(z[first]).concave.all():
+        if len(z) == 0 or not here.may_ask_gradients:
+            return
+        z, hints = here.stepped(z[first]), [None] * len(first)
     way = here.on_the_way(z)
     n_images = sum(hint is not None for hint in hints)
     tails = np.flatnonzero(~way.rises & ~way.concave)[:1]

@@ -21,6 +21,9 @@ from ._symmetry import Symmetry
 APART = 1.0
 # Newton's steps from a candidate; their tolerance; draws that weigh a mode.
 MOST_STEPS, TOL, WEIGHED = 25, 1e-3, 64
+# After so many steps a climb must have come within so many nats of the first mode's height, and so
+# many more per dimension: what is lower has no mass to speak of.
+FEW_STEPS, BELOW, BELOW_PER_DIMENSION = 8, 20.0, 2.0
 
 Vector = Float[np.ndarray, " dim"]
 Square = Float[np.ndarray, "dim dim"]
@@ -61,11 +64,17 @@ def distinct(found: Sequence[Mode]) -> list[Mode]:
 
 def climbed(density: Density, start: Vector, known: Sequence[Mode]) -> Mode | None:
     """The mode that a few of Newton's steps lead to; None where they come home, or to none."""
+    n_steps, least = 0, known[0].log_density - BELOW - BELOW_PER_DIMENSION * density.dim
 
     def is_home(place: Place) -> bool:
         return any(in_sds(one.root, place.point - one.place) < 0.5 * APART for one in known)
 
-    search = newton(density, start, TOL, MOST_STEPS, until=is_home)
+    def is_enough(place: Place) -> bool:
+        nonlocal n_steps
+        n_steps += 1
+        return is_home(place) or (n_steps >= FEW_STEPS and place.value < least)
+
+    search = newton(density, start, TOL, MOST_STEPS, until=is_enough)
     if search.code is not Code.OK or is_home(search.place):
         return None
     root, log_det, _ = covariance_root(search.place.precision, "raise", density.resolution)

@@ -15,7 +15,7 @@ from .._density._protocol import Matrix
 # Above this dimension random probes find nothing.
 MOST_PROBED, N_PROBES, LUCKY = 100, 250, 2
 STRETCHES = np.geomspace(2, 50, 25)
-FRACTIONS = np.arange(1, 9) / 8
+FEWEST_ON_RAY, MOST_ON_RAY = 8, 50
 
 Zs = Float[np.ndarray, "n dim"]
 
@@ -94,9 +94,18 @@ def surprising(
     return best_first[: min(most, int(is_far.sum()))]
 
 
+def n_on_ray(dim: int) -> int:
+    """Points on a ray. A Gaussian falls by `r^2 h^2` from one step `h` to the next, which hides a
+    second one unless `h` shrinks like 1/dim: `r^2` is that of a point a few sds out."""
+    return min(max(FEWEST_ON_RAY, math.ceil(dim / 2)), MOST_ON_RAY)
+
+
 def rays(z: Zs) -> Float[np.ndarray, "points dim"]:
     """Points on the way from the centre to each of them."""
-    return (FRACTIONS[:, None] * z[:, None, :]).reshape(-1, z.shape[1])
+    dim = z.shape[1]
+    n = n_on_ray(dim)
+    fractions = np.arange(1, n + 1) / n
+    return (fractions[:, None] * z[:, None, :]).reshape(-1, dim)
 
 
 class Along(NamedTuple):
@@ -110,7 +119,7 @@ class Along(NamedTuple):
 
 
 def along(n: int, on_rays: Float[np.ndarray, " points"], peak: float) -> Along:
-    ways = np.concatenate([np.full((n, 1), peak), on_rays.reshape(n, len(FRACTIONS))], axis=1)
+    ways = np.concatenate([np.full((n, 1), peak), on_rays.reshape(n, -1)], axis=1)
     with np.errstate(invalid="ignore"):
         noise = 1e-6 * (1 + np.abs(ways[:, 1:-1]))
         concave = (ways[:, 2:] - 2 * ways[:, 1:-1] + ways[:, :-2] <= noise).all(1)
