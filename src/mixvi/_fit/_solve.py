@@ -15,6 +15,7 @@ import numpy as np
 from .._approximate._evidence import Tuned, tuned_laplace
 from .._approximate._families import FullRank
 from .._approximate._laplace import Laplace, laplace
+from .._arrays._draws import Draws
 from .._errors import Code
 from .._judge._diagnosis import Elsewhere
 from .._judge._elsewhere import Setting, searched_elsewhere
@@ -177,7 +178,7 @@ def _diagnosed(case: Case, fitted: Fitted, seen: Sequence[Mode]) -> Solution:
     # The mode is that of the hyperparameters of Laplace's evidence; a family has others.
     found = None if case.learns and fitted.state is not None else case.found
     target = case.problem.target
-    compiled = case.options.richest is not None and case.problem.fixed is not None
+    compiled = isinstance(case.problem.fixed, Draws)
     setting = Setting(target.structure, target.constraints, case.problem.start, compiled)
     by_stein = fitted.name == "full"
     elsewhere, modes = searched_elsewhere(
