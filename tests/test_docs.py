@@ -44,6 +44,7 @@ def assert_alike(printed: str, shown: str) -> None:
         "docs/limits.md",
         "docs/constraints.md",
         "docs/hard.md",
+        "docs/modes.md",
         "docs/models.md",
         "docs/data.md",
     ],

@@ -41,7 +41,7 @@ from ._probes import (
     surprising,
     tail_share,
 )
-from ._symmetry import LABELS, Symmetries, Symmetry, leaves_of, orbit, remedy, symmetries
+from ._symmetry import SIGN, Symmetries, Symmetry, leaves_of, orbit, remedy, symmetries
 
 LEAST_PROBES = 47
 # Above these dimensions rays see little, searches cost more than they find.
@@ -138,6 +138,11 @@ class Around:
         return self.known[0]
 
     @property
+    def mode(self) -> Mode:
+        """Of the Gaussian's own bulk; itself where there is none."""
+        return self.known[-1]
+
+    @property
     def spent(self) -> int:
         """Gradients, by the fit and since."""
         return self.density.cost if isinstance(self.density, Counted) else 2 * N_PROBES
@@ -206,7 +211,8 @@ def searched_elsewhere(
             break
         other = climbed(density, start, [*here.known, *others])
         if other is not None:
-            others.append(other._replace(hint=hint))
+            near = in_sds(other.root, start - other.place) < NEAR
+            others.append(other._replace(hint=hint if near else None))
     others = [weighed(density, one, key) for one in _others(here, others)]
     tail = _tail(here, candidates.probes, heights.probes)
     return told(here, itself, exact, others, tail), others
@@ -395,7 +401,7 @@ def told(
             float(here.away(point)),
             float(share[0]),
             point,
-            here.home.log_density,
+            here.mode.log_density,
             True,
             tuple(sorted(kinds)),
         )
@@ -413,15 +419,15 @@ def told(
         for one, part in zip(others, share[1:], strict=True)
     ]
     seen = [_seen(here, one, True) for one in exact]
-    # A sign or a period that is not exact is no symmetry; labels may be told apart by a prior.
-    hints = [one.hint for one in others if one.hint is not None and one.hint.kind == LABELS]
+    # A prior may tell labels or turns apart; a sign that is not exact is no symmetry.
+    hints = [one.hint for one in others if one.hint is not None and one.hint.kind != SIGN]
     seen += [_seen(here, hint, False) for hint in hints]
     return Elsewhere(
         modes=tuple(listed),
         n_modes=sum(counts) - 1,
         share=float(1 - share[0]),
         tail_share=tail,
-        log_density=here.home.log_density,
+        log_density=here.mode.log_density,
         symmetries=tuple(dict.fromkeys(seen)),
     )
 
@@ -436,11 +442,11 @@ def _seen(here: Around, one: Symmetry, exact: bool) -> SymmetrySeen:
 
 
 def _images(here: Around, exact: list[Symmetry]) -> list[tuple[Vector, frozenset[str]]]:
-    """Of home, under all that the symmetries generate; the nearest first."""
+    """Of the mode, under all that the symmetries generate; the nearest first."""
     if not exact:
         return []
     setting = here.setting
-    found = orbit(setting.user(here.home.place), exact, MOST_COUNTED)
+    found = orbit(setting.user(here.mode.place), exact, MOST_COUNTED)
     points = [(setting.unbounded(x), kinds) for x, kinds in found]
     far = [(here.away(point), point, kinds) for point, kinds in points]
     far = sorted((one for one in far if one[0] > NEAR), key=lambda one: one[0])

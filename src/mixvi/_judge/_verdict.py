@@ -75,7 +75,7 @@ class Subject:
     def remedy(self) -> str:
         """What a user may try where the shape is missed."""
         if self.family in ("full", "auto"):
-            return "no Gaussian fits better: write it in other parameters"
+            return "no Gaussian is much closer: write it in other parameters"
         return 'try family="full", or write it in other parameters'
 
 
@@ -283,6 +283,8 @@ def _sentence(
     said = worst[0].sentence
     if len(worst) > 1 and worst[0].test != "finite":
         said = f"{said.rstrip('.')}; also, {worst[1].sentence}"
+    if level == REJECT and {one.test for one in worst[:2]} <= {"mean", "sd", "tails"}:
+        said = f"{said}; {subject.remedy}"
     if level == REJECT:
         return f"Do not trust{alone}: {said.rstrip('.')}."
     beyond_weights = ("draws", "hyper", "khat", "tails")
