@@ -29,17 +29,17 @@ from .._approximate._tilt import Learnt, Tilt
 from .._arrays._draws import Draws, Matched
 from .._density._batch import BatchDensity
 from .._density._counted import Counted
-from .._density._protocol import Density, coloured
+from .._density._protocol import Density
 from .._density._target import precision_scope
 from .._errors import Code
-from .._judge._diagnosis import AS_IT_IS, Elsewhere
-from .._judge._elsewhere import Heights, Setting, as_high, candidates_of, closer_look, tail_of
+from .._judge._diagnosis import AS_IT_IS, Diagnosis, Elsewhere
+from .._judge._elsewhere import Setting
+from .._judge._elsewhere_many import Many, need_a_search
 from .._judge._fresh import FEWEST, FIRST_LOOK, GAP, KNOWN, Judged, fresh_draws
 from .._judge._mixture import log_wider, wider_draws
-from .._judge._modes import Mode
-from .._judge._probes import MOST_PROBED, N_PROBES, along, rays
+from .._judge._probes import MOST_PROBED
 from .._judge._scalars import FreshScalars, MixedScalars, fresh_scalars, mixed_scalars, wider_by
-from .._judge._verdict import TAIL_SUSPECTED, Subject, is_sure
+from .._judge._verdict import DEFAULT_THRESHOLDS, NEAR_A_LIMIT, Subject, is_sure
 from .._law._gaussian import normal_logpdf
 from ._auto import GAIN, far_short
 from ._batch import KINDS, Batch, Index
@@ -315,11 +315,19 @@ class Together:
                 one[asked] = its
 
     def _is_sure(self) -> Bool[np.ndarray, " problems"]:
-        return np.array([self.on_road[i] and self._one_is_sure(i) for i in range(len(self.batch))])
+        """As `_verdict.is_sure`; of those that are plainly good without asking."""
+        m, limits = self.mixed, DEFAULT_THRESHOLDS
+        by = 2 * NEAR_A_LIMIT
+        sure = (m.khat < 0.5 * AS_IT_IS) & (m.kl < 0.5 * limits.far)
+        sure &= m.mean_off + by * m.mean_se < limits.weigh[0]
+        sure &= m.sd_ratio * np.exp(by * m.sd_se) < limits.weigh[1]
+        for i in np.flatnonzero(self.on_road & ~sure):
+            sure[i] = is_sure(self._diagnosis(int(i)), self.subject, Elsewhere())
+        return sure & self.on_road
 
-    def _one_is_sure(self, i: int) -> bool:
-        subject = Subject(self.batch.target.structure.names, AUTO)
-        return is_sure(self._judged(i).diagnosis, subject, Elsewhere())
+    @functools.cached_property
+    def subject(self) -> Subject:
+        return Subject(self.batch.target.structure.names, AUTO)
 
     def _is_known(self) -> Bool[np.ndarray, " problems"]:
         """As `_fresh._known`."""
@@ -337,58 +345,24 @@ class Together:
         """Who may have another mode, or mass in a tail, goes alone."""
         if self.dim > MOST_PROBED or len(going) == 0:
             return
-        numbers = [int(i) for i in going]
-        homes = [self._home(i) for i in numbers]
-        key, most = self.options.key, N_PROBES
-        around = [
-            (home, candidates_of(self._setting(i), home, key, most))
-            for i, home in zip(numbers, homes, strict=True)
-        ]
-        points = np.stack([some.points(home) for home, some in around])
-        values = np.asarray(self.density.values_at(going, points), float)
-        closer, alone = [], np.zeros(len(going), bool)
-        for k, (i, (home, some), its) in enumerate(zip(numbers, around, values, strict=True)):
-            heights = Heights.cut(its, some)
-            closer.append(closer_look(home, some, heights, True).z)
-            at = (self._setting(i), home, some.images, heights.images, self.density.resolution)
-            gaussian = (self.mean[i], self.root[i], some.probes, heights.probes)
-            tail = tail_of(home, *gaussian, float(self.scalars.elbo[i]))
-            alone[k] = as_high(*at).any() or tail > TAIL_SUSPECTED
-            self.elsewhere[i] = Elsewhere(log_density=home.log_density)
-        alone |= self._promising(going, homes, closer)
-        self.on_road[going[alone]] = False
+        whole = (self.kind[going] == WHOLE)[:, None]
+        place = np.where(whole, self.mean[going], self.newton.point[going])
+        root = np.where(whole[..., None], self.root[going], self.roots.root[going])
+        height = self.newton.value[going]
+        if whole.any():
+            height = np.asarray(self.density.values_at(going, place[:, None]), float)[:, 0]
+        gaussian = (self.mean[going], self.root[going], self.scalars.elbo[going])
+        many = Many(*(np.asarray(one, float) for one in (place, root, height, *gaussian)))
+        target, starts = self.batch.target, self.batch.starts[going].astype(float)
+        setting = Setting(target.structure, target.constraints, starts[0])
 
-    def _promising(
-        self, going: Index, homes: list[Mode], closer: list[np.ndarray]
-    ) -> Bool[np.ndarray, " asked"]:
-        """Whether the way to a candidate is not concave: a search from there may find a mode."""
-        promising = np.zeros(len(going), bool)
-        some = np.flatnonzero([len(z) > 0 for z in closer])
-        if len(some) == 0:
-            return promising
-        # As many of each problem, so that one call asks all.
-        most = max(len(closer[k]) for k in some)
-        filled = [np.resize(closer[k], (most, self.dim)) for k in some]
-        at = [homes[k] for k in some]
-        pairs = list(zip(at, filled, strict=True))
-        points = np.stack([coloured(one.place, one.root, rays(z)) for one, z in pairs])
-        values = np.asarray(self.density.values_at(going[some], points), float)
-        for k, one, its in zip(some, at, values, strict=True):
-            promising[k] = not along(most, its, one.log_density).concave.all()
-        return promising
+        def values_at(some: Index, points: Any) -> np.ndarray:
+            return np.asarray(self.density.values_at(going[some], points), float)
 
-    def _home(self, i: int) -> Mode:
-        """The mode or, of a whole covariance, the Gaussian itself."""
-        point, root = self.newton.point[i], self.roots.root[i]
-        value, mass = self.newton.value[i], self.log_evidence[i]
-        if self.kind[i] == WHOLE:
-            point, root, value = self.mean[i], self.root[i], self.newton.value[i]
-        at = (np.asarray(point, float), np.asarray(root, float))
-        return Mode(*at, float(value), float(mass))
-
-    def _setting(self, i: int) -> Setting:
-        target = self.batch.target
-        return Setting(target.structure, target.constraints, self.batch.starts[i].astype(float))
+        at = (values_at, self.options.key, self.density.resolution)
+        self.on_road[going[need_a_search(many, setting, starts, *at)]] = False
+        for i, value in zip(going, many.height, strict=True):
+            self.elsewhere[int(i)] = Elsewhere(log_density=float(value))
 
     def _is_poor(self) -> Bool[np.ndarray, " problems"]:
         """Laplace's Gaussian, as a few fresh draws tell or, where these are not sure, as many."""
@@ -466,14 +440,17 @@ class Together:
         return Fitted(name, state, spec, inspection=inspection, choice=self.choice[i])
 
     def _judged(self, i: int) -> Judged:
+        z, log_q = self._fresh_draws(int(self.n_fresh[i]))
+        log_det = float(np.linalg.slogdet(self.root[i])[1])
+        return Judged(self._diagnosis(i), z, self.log_p[i], log_q - log_det)
+
+    def _diagnosis(self, i: int) -> Diagnosis:
         n = int(self.n_fresh[i])
         diagnosis = FreshScalars(*(one[i] for one in self.scalars)).diagnosis(n)
         mixed = MixedScalars(*(one[i] for one in self.mixed))
-        if not np.isnan(mixed.mean_off):
-            diagnosis = dataclasses.replace(diagnosis, moments=mixed.moments, n_mixed=2 * n)
-        z, log_q = self._fresh_draws(n)
-        log_det = float(np.linalg.slogdet(self.root[i])[1])
-        return Judged(diagnosis, z, self.log_p[i], log_q - log_det)
+        if np.isnan(mixed.mean_off):
+            return diagnosis
+        return dataclasses.replace(diagnosis, moments=mixed.moments, n_mixed=2 * n)
 
     @functools.cache  # noqa: B019
     def _fresh_draws(self, n: int) -> tuple[np.ndarray, np.ndarray]:

@@ -45,7 +45,7 @@ from ._symmetry import SIGN, Symmetries, Symmetry, leaves_of, orbit, remedy, sym
 
 LEAST_PROBES = 47
 # Above these dimensions rays see little, searches cost more than they find.
-MANY_DIMENSIONS, MOST_CLIMBED = 30, 300
+MANY_DIMENSIONS, MOST_CLIMBED = 40, 300
 # Starts around the user's, and how wide.
 N_WIDE, WIDE = 32, 3.0
 # Nats above the Gaussian, and sds from it, that make an image or a start worth a closer look.
@@ -280,11 +280,11 @@ def as_high(
     """Images out of reach where the density of the user's parameters is the same as at home."""
     height = home.log_density - setting.log_det(home.place)
     with np.errstate(invalid="ignore"):
-        same = np.abs(log_p - setting.log_det(images) - height) <= _rounding(resolution, height)
+        same = np.abs(log_p - setting.log_det(images) - height) <= rounding(resolution, height)
         return same & (in_sds(home.root, images - home.place) > NEAR)
 
 
-def _rounding(resolution: float, height: float) -> float:
+def rounding(resolution: float, height: Any) -> Any:
     return max(1e-9, 1e3 * resolution) * (1 + abs(height))
 
 
@@ -294,7 +294,7 @@ def _changes_nothing(here: Around, one: Symmetry) -> bool:
     points = coloured(here.mean, here.root, here.fresh.z[:CHECKS])
     images = setting.unbounded(one(setting.user(points)))
     gain = here.density.values(images) - setting.log_det(images) - log_p + setting.log_det(points)
-    tol = _rounding(here.density.resolution, float(np.abs(log_p).max()))
+    tol = rounding(here.density.resolution, float(np.abs(log_p).max()))
     return bool((np.abs(gain) <= tol).all())
 
 
