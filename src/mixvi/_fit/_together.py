@@ -359,7 +359,10 @@ class Together:
         def values_at(some: Index, points: Any) -> np.ndarray:
             return np.asarray(self.density.values_at(going[some], points), float)
 
-        at = (values_at, self.options.key, self.density.resolution)
+        def values_from_home(z: Any) -> np.ndarray:
+            return np.asarray(self.density.values(going, place, root, z), float)
+
+        at = (values_at, values_from_home, self.options.key, self.density.resolution)
         self.on_road[going[need_a_search(many, setting, starts, *at)]] = False
         for i, value in zip(going, many.height, strict=True):
             self.elsewhere[int(i)] = Elsewhere(log_density=float(value))

@@ -39,23 +39,23 @@ def need_a_search(
     setting: Setting,
     starts: Float[np.ndarray, "problems dim"],
     values_at: ValuesAt,
+    values_from_home: Callable[[np.ndarray], np.ndarray],
     key: Any,
     resolution: float,
 ) -> Bool[np.ndarray, " problems"]:
-    """`values_at`: log densities of some problems, by their numbers, at points of their own."""
+    """`values_at`: log densities of some problems, by their numbers, at points of their own;
+    `values_from_home`: of all, at the same standard deviations from home."""
     dim, everyone = many.place.shape[1], np.arange(len(many.place))
     probed = probes(key, dim)
-    images = _images(many, setting)
-    wide = _wide(starts, key)
-    stretched = many.place[:, None] + probed.z @ many.home_root.transpose(0, 2, 1)
-    log_p = values_at(everyone, np.concatenate([images, wide, stretched], axis=1))
-    ends = np.cumsum([images.shape[1], wide.shape[1]])
-    of_images, of_wide, of_probes = np.split(log_p, ends, axis=1)
+    of_probes = values_from_home(probed.z)
+    images, wide = _images(many, setting), _wide(starts, key)
+    log_p = values_at(everyone, np.concatenate([images, wide], axis=1))
+    of_images, of_wide = np.split(log_p, [images.shape[1]], axis=1)
     inverse = np.linalg.inv(many.home_root)
     z_images, z_wide = (_whitened(inverse, some - many.place[:, None]) for some in (images, wide))
     needed = _as_high(many, setting, images, z_images, of_images, resolution).any(1)
-    needed |= _tails(many, stretched, probed, of_probes) > TAIL_SUSPECTED
-    z_probes = np.broadcast_to(probed.z, stretched.shape)
+    needed |= _tails(many, probed, of_probes) > TAIL_SUSPECTED
+    z_probes = np.broadcast_to(probed.z, (len(everyone), *probed.z.shape))
     beyond = (dim + BEYOND) ** 0.5
     kinds = (
         (z_images, of_images, SURPRISE, NEAR),
@@ -80,7 +80,7 @@ def _wide(starts: Float[np.ndarray, "problems dim"], key: Any) -> Points:
     return starts[:, None] + unit * spread
 
 
-def _whitened(inverse: Float[np.ndarray, "problems dim dim"], steps: Points) -> Points:
+def _whitened(inverse: Float[np.ndarray, "problems dim dim"], steps: Any) -> Points:
     return steps @ inverse.transpose(0, 2, 1)
 
 
@@ -93,12 +93,12 @@ def _as_high(
         return (off <= rounding(resolution, height)[:, None]) & ((z**2).sum(-1) > NEAR**2)
 
 
-def _tails(
-    many: Many, points: Points, probed: Probes, log_p: np.ndarray
-) -> Float[np.ndarray, " problems"]:
+def _tails(many: Many, probed: Probes, log_p: np.ndarray) -> Float[np.ndarray, " problems"]:
     """As `_probes.tail_share`."""
-    away = _whitened(np.linalg.inv(many.root), points - many.mean[:, None])
-    is_far = (away**2).sum(-1) > reach(points.shape[-1]) ** 2
+    inverse = np.linalg.inv(many.root)
+    shift = np.einsum("pij,pj->pi", inverse, many.place - many.mean)
+    away = shift[:, None] + _whitened(inverse @ many.home_root, probed.z)
+    is_far = (away**2).sum(-1) > reach(probed.z.shape[-1]) ** 2
     log_q = probed.log_q - np.linalg.slogdet(many.home_root)[1][:, None]
     with np.errstate(over="ignore", invalid="ignore"):
         weights = np.exp(log_p - log_q - many.elbo[:, None])
@@ -111,7 +111,7 @@ def _bends_up(
     many: Many, z: Points, log_p: np.ndarray, by: float, away: float, values_at: ValuesAt
 ) -> Bool[np.ndarray, " problems"]:
     """Whether the way to one of the densest surprising points is not concave."""
-    r2 = (z**2).sum(-1)
+    r2 = np.einsum("pnd,pnd->pn", z, z)
     with np.errstate(invalid="ignore"):
         surprises = log_p - (many.height[:, None] - 0.5 * r2) > by
     surprises &= np.isfinite(log_p) & (r2 > away**2)
@@ -127,6 +127,7 @@ def _bends_up(
     n, dim = chosen.shape[1:]
     on_rays = rays(chosen.reshape(-1, dim)).reshape(len(some), -1, dim)
     points = many.place[some][:, None] + on_rays @ many.home_root[some].transpose(0, 2, 1)
-    for k, its in zip(some, values_at(some, points), strict=True):
-        bends[k] = not along(n, its, float(many.height[k])).concave.all()
+    peaks = np.repeat(many.height[some], n)
+    way = along(len(peaks), values_at(some, points).ravel(), peaks)
+    bends[some] = ~way.concave.reshape(-1, n).all(1)
     return bends

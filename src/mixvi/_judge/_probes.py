@@ -118,8 +118,10 @@ class Along(NamedTuple):
     dip: Float[np.ndarray, " n"]
 
 
-def along(n: int, on_rays: Float[np.ndarray, " points"], peak: float) -> Along:
-    ways = np.concatenate([np.full((n, 1), peak), on_rays.reshape(n, -1)], axis=1)
+def along(n: int, on_rays: Float[np.ndarray, " points"], peak: Any) -> Along:
+    """Of `n` rays, from modes of height `peak`."""
+    peaks = np.broadcast_to(peak, n)[:, None]
+    ways = np.concatenate([peaks, on_rays.reshape(n, -1)], axis=1)
     with np.errstate(invalid="ignore"):
         noise = 1e-6 * (1 + np.abs(ways[:, 1:-1]))
         concave = (ways[:, 2:] - 2 * ways[:, 1:-1] + ways[:, :-2] <= noise).all(1)
