@@ -42,6 +42,11 @@ HARD = {
     "No mode: ten perturbed starts": ["starts.py"],
     "Stein steps against quasi-Newton": ["stein.py"],
     "The verdict, leaving one posterior out": ["verdicts.py"],
+    "The verdict with ten keys": ["steady.py"],
+    "Several modes, and one": ["several_modes.py"],
+    "What looking for other modes costs": ["looking.py"],
+    "What is said, case by case": ["sentences.py"],
+    "Centred or not": ["centring.py"],
 }
 PAGES = {
     "core": ("core", CORE, "bench"),

@@ -17,6 +17,8 @@ import numpy as np
 
 import mixvi
 
+PARTS = pathlib.Path(__file__).resolve().parents[1] / "docs" / "results" / "parts"
+ROWS = PARTS / "sentences_rows.jsonl"
 CASES: dict[str, Callable[[], dict[str, Any]]] = {}
 
 
@@ -196,17 +198,15 @@ def main() -> None:
     parser = argparse.ArgumentParser(
         description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
-    parser.add_argument("--rows", type=pathlib.Path, required=True)
+    parser.add_argument("--rows", type=pathlib.Path, default=ROWS, help="where rows are kept")
     parser.add_argument("--label", default="after")
-    parser.add_argument("--page", action="store_true")
     options = parser.parse_args()
-    if options.page:
-        print(page(options.rows))
-        return
-    for about in CASES:
-        row = {"label": options.label, "case": about, "verdict": said(about)}
-        with options.rows.open("a", encoding="utf-8") as file:
-            file.write(json.dumps(row) + "\n")
+    before = options.rows.read_text(encoding="utf-8").splitlines() if options.rows.exists() else []
+    others = [line for line in before if json.loads(line)["label"] != options.label]
+    rows = [{"label": options.label, "case": about, "verdict": said(about)} for about in CASES]
+    lines = [*others, *(json.dumps(row) for row in rows)]
+    options.rows.write_text("\n".join(lines) + "\n", encoding="utf-8")
+    print(page(options.rows))
 
 
 if __name__ == "__main__":

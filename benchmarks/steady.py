@@ -1,7 +1,7 @@
 """Does the word depend on the key? Thirty fits, ten keys each.
 
-    python benchmarks/steady.py --rows rows.jsonl [--only NAME ...] [--keys 10]
-    python benchmarks/steady.py --rows rows.jsonl --page
+    python benchmarks/steady.py [NAME ...] [--rows FILE] [--keys 10]   goes on where it stopped
+    python benchmarks/steady.py --page                                 the page alone
 
 A change is a key whose level differs from the commonest one of its posterior.
 """
@@ -19,6 +19,9 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+
+PARTS = pathlib.Path(__file__).resolve().parents[1] / "docs" / "results" / "parts"
+ROWS = PARTS / "steady_rows.jsonl"
 
 
 def wide_logistic() -> tuple[Any, Any, Any]:
@@ -51,12 +54,20 @@ def all_fits() -> dict[str, Any]:
     return {**fits, "wide_logistic": wide_logistic}
 
 
+def kept(rows: pathlib.Path) -> list[dict]:
+    text = rows.read_text(encoding="utf-8") if rows.exists() else ""
+    return [json.loads(line) for line in text.splitlines()]
+
+
 def run(name: str, n_keys: int, rows: pathlib.Path) -> None:
     import mixvi
 
     warnings.simplefilter("ignore")
     log_density, init, data = all_fits()[name]()
+    done = {(row["name"], row["key"]) for row in kept(rows)}
     for key in range(n_keys):
+        if (name, key) in done:
+            continue
         post = mixvi.fit(log_density, init, data=data, key=key)
         said = post.judged.diagnosis
         row = {
@@ -83,8 +94,7 @@ def run(name: str, n_keys: int, rows: pathlib.Path) -> None:
 
 def page(rows: pathlib.Path) -> str:
     by_name = collections.defaultdict(list)
-    for line in rows.read_text().splitlines():
-        row = json.loads(line)
+    for row in kept(rows):
         by_name[row["name"]].append(row)
     n_changed, n_all = 0, 0
     lines = [
@@ -104,26 +114,26 @@ def page(rows: pathlib.Path) -> str:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--rows", type=pathlib.Path, required=True)
-    parser.add_argument("--only", nargs="*")
+    parser.add_argument("names", nargs="*", metavar="NAME", help="posteriors; all when left out")
+    parser.add_argument("--rows", type=pathlib.Path, default=ROWS, help="where rows are kept")
     parser.add_argument("--keys", type=int, default=10)
     parser.add_argument("--jobs", type=int, default=1)
     parser.add_argument("--page", action="store_true")
     args = parser.parse_args()
-    if args.page:
+    names = args.names or list(all_fits())
+    if args.page or len(names) == 1:
+        if not args.page:
+            run(names[0], args.keys, args.rows)
         print(page(args.rows))
-        return
-    names = args.only or list(all_fits())
-    if len(names) == 1:
-        run(names[0], args.keys, args.rows)
         return
 
     def alone(name: str) -> None:
-        command = [sys.executable, __file__, "--rows", str(args.rows), "--keys", str(args.keys)]
-        subprocess.run([*command, "--only", name], check=False)
+        command = [sys.executable, __file__, name, "--rows", args.rows, "--keys", str(args.keys)]
+        subprocess.run(command, check=False, stdout=subprocess.DEVNULL)
 
     with ThreadPoolExecutor(args.jobs) as pool:
         list(pool.map(alone, names))
+    print(page(args.rows))
 
 
 if __name__ == "__main__":
