@@ -8,8 +8,8 @@ Rows are kept in docs/results/parts/hard_rows.jsonl, one fit a line. The bound o
 on fresh draws, a draw and its negative together, as many as bring its standard error to 0.003 (at
 most 2^20); times are CPU time of this process, the first call with all compiled code thrown away,
 warm the median of three further calls (of one where it takes more than five seconds). Gradients: in
-one call, a Hessian counted as D of them. The rows kept were made one posterior a process, eight at a
-time on sixteen cores; those of `best` are older.
+one call, a Hessian counted as D of them. The rows kept were made one posterior a process, eight at
+a time on sixteen cores; those of `best` are older.
 """
 
 import argparse

@@ -185,6 +185,23 @@ def test_a_sign_that_flips():
     assert "A sign flips (w)" in post.verdict
 
 
+def test_scores_and_loadings_have_two_modes_wherever_the_mode_is():
+    """With fifty scores the mode is many standard deviations from the mean: not a third one."""
+    rng = np.random.default_rng(3)
+    y = rng.standard_normal((50, 1)) * np.array([1.0, -0.8, 1.2])
+    y += 0.5 * rng.standard_normal((50, 3))
+
+    def log_density(w, y):
+        away = y - jnp.outer(w["score"], w["loading"])
+        prior = w["score"] @ w["score"] + w["loading"] @ w["loading"]
+        return -2 * (away**2).sum() - 0.5 * prior
+
+    start = {"loading": np.array([1.0, -0.5, 1.0]), "score": np.full(50, 0.1)}
+    post = mixvi.fit(log_density, start, y)
+    assert len(post.modes) == 2
+    assert post.elsewhere.share == pytest.approx(0.5)
+
+
 @pytest.mark.parametrize("dim", [2, 10, 20, 50])
 def test_far_modes_in_many_dimensions(dim):
     """Eight sds apart along a diagonal: in fifty dimensions 1.1 sd in each of them."""

@@ -446,7 +446,7 @@ def _images(here: Around, exact: list[Symmetry]) -> list[tuple[Vector, frozenset
     if not exact:
         return []
     setting = here.setting
-    found = orbit(setting.user(here.mode.place), exact, MOST_COUNTED)
+    _, *found = orbit(setting.user(here.mode.place), exact, MOST_COUNTED)
     points = [(setting.unbounded(x), kinds) for x, kinds in found]
     far = [(here.away(point), point, kinds) for point, kinds in points]
     far = sorted((one for one in far if one[0] > NEAR), key=lambda one: one[0])
