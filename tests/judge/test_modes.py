@@ -81,7 +81,8 @@ def test_a_wave_with_its_phase():
 def test_the_orbit_of_labels_has_k_factorial_points(k):
     x = np.arange(1.0, k + 1)
     leaves = leaves_of(flatten(x, F8)[0], None)
-    labels = [one for one in symmetries(leaves).some if one.kind == LABELS]
+    some = symmetries(leaves).some
+    labels = [one for one in some if one.kind == LABELS and (one.sign > 0).all()]
     assert len(orbit(x, labels, 1000)) == math.factorial(k)
     signs = [one for one in symmetries(leaves).some if one.kind == SIGN]
     assert len(orbit(x, [*labels, *signs], 1000)) == math.factorial(k) * 2**k
@@ -260,6 +261,67 @@ def test_a_gaussian_that_every_sign_leaves_alone_has_one_mode(dim):
         post = mixvi.fit(lambda w, shift: -0.5 * ((w - shift) ** 2).sum(), np.zeros(dim), shift)
         assert len(post.modes) == 1
         assert post.trust == "trust"
+
+
+def test_components_within_one_vector():
+    """A mixture of two regressions, eight numbers in one vector: four pairs trade places."""
+    rng = np.random.default_rng(1)
+    x = rng.uniform(-2, 2, 150)
+    y = np.where(rng.random(150) < 0.4, 1 + 2 * x, -1 - 1.5 * x) + 0.4 * rng.standard_normal(150)
+
+    def log_density(w, data):
+        x, y = data
+        away = (y[:, None] - w[:2] - w[2:4] * x[:, None]) / jnp.exp(w[4:6])
+        each = jax.nn.log_softmax(w[6:]) - 0.5 * away**2 - w[4:6]
+        return jax.nn.logsumexp(each, axis=1).sum() - 0.5 * (w**2).sum() / 9
+
+    start = np.array([0.5, -0.5, 0.5, -0.5, 0, 0, 0, 0])
+    post = mixvi.fit(log_density, start, (x, y))
+    assert post.elsewhere.share == pytest.approx(0.5)
+    assert "ordered" not in post.verdict
+
+
+def test_a_density_that_is_not_a_number_on_the_way():
+    """An axis: the vector and its negative, with nothing at the origin."""
+    rng = np.random.default_rng(1002)
+    x = rng.standard_normal((20, 3)) * 0.3 + [1.0, 0.5, 0]
+    x /= np.linalg.norm(x, axis=1, keepdims=True)
+    x *= rng.choice([-1, 1], (20, 1))
+
+    def log_density(w, x):
+        length = jnp.sqrt(w @ w)
+        return (5 * (x @ w / length) ** 2).sum() - 50 * (length - 1) ** 2
+
+    post = mixvi.fit(log_density, np.array([1.0, 0, 0]), x)
+    assert post.elsewhere.share == pytest.approx(0.5)
+
+
+@pytest.mark.parametrize("n_restarts", [5, 20])
+def test_restarts_and_searches_see_the_same_modes(n_restarts):
+    post = mixvi.fit(
+        mixture,
+        np.array([-1.0, 0.0, 1.0]),
+        mixture_data(90, (-6.0, 0.0, 6.0)),
+        n_restarts=n_restarts,
+    )
+    assert post.trust == "reject"
+    assert len(post.modes) == 6
+    assert post.stats.modes == 6
+
+
+def test_images_are_accepted_where_other_modes_have_no_mass():
+    """Two components on three groups: other modes have a share of 1e-5."""
+    rng = np.random.default_rng(302)
+    y = np.concatenate([place + rng.standard_normal(30) for place in (-6, 0, 6)])
+
+    def log_density(w, y):
+        each = jax.nn.log_softmax(w["logit"]) - w["log_sd"]
+        each -= 0.5 * ((y[:, None] - w["m"]) / jnp.exp(w["log_sd"])) ** 2
+        prior = (w["m"] ** 2).sum() / 100 + (w["log_sd"] ** 2).sum() + (w["logit"] ** 2).sum()
+        return jax.nn.logsumexp(each, axis=1).sum() - 0.5 * prior
+
+    start = {"m": np.array([-6.0, 3.0]), "log_sd": np.zeros(2), "logit": np.zeros(2)}
+    assert mixvi.fit(log_density, start, y, symmetric="accept").trust == "trust"
 
 
 def test_modes_of_restarts_are_in_the_verdict():

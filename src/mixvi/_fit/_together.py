@@ -32,7 +32,7 @@ from .._density._counted import Counted
 from .._density._protocol import Density
 from .._density._target import precision_scope
 from .._errors import Code
-from .._judge._diagnosis import AS_IT_IS, Diagnosis, Elsewhere
+from .._judge._diagnosis import AS_IT_IS, WEIGHTS_WORK, Diagnosis, Elsewhere
 from .._judge._elsewhere import Setting
 from .._judge._elsewhere_many import Many, need_a_search
 from .._judge._fresh import FEWEST, FIRST_LOOK, GAP, KNOWN, Judged, fresh_draws
@@ -319,10 +319,13 @@ class Together:
         m, limits = self.mixed, DEFAULT_THRESHOLDS
         by = 2 * NEAR_A_LIMIT
         sure = (m.khat < 0.5 * AS_IT_IS) & (m.kl < 0.5 * limits.far)
+        # These draws do not look along single parameters.
+        sure &= self.scalars.khat < AS_IT_IS
         sure &= m.mean_off + by * m.mean_se < limits.weigh[0]
         sure &= m.sd_ratio * np.exp(by * m.sd_se) < limits.weigh[1]
         for i in np.flatnonzero(self.on_road & ~sure):
             sure[i] = is_sure(self._diagnosis(int(i)), self.subject, Elsewhere())
+            sure[i] &= bool(self.scalars.khat[i] < WEIGHTS_WORK)
         return sure & self.on_road
 
     @functools.cached_property

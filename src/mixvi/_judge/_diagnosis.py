@@ -12,6 +12,8 @@ WEIGHTS_WORK, AS_IT_IS = 0.7, 0.5
 # Standard errors of nats from the posterior and of a tail's share, as shares of themselves: rough
 # ones.
 KL_ERROR, TAIL_ERROR = 0.1, 0.3
+# A share of the mass not worth speaking of.
+NO_MASS = 1e-3
 
 
 @dataclasses.dataclass(frozen=True)
@@ -123,5 +125,6 @@ class Elsewhere:
 
     @property
     def all_images(self) -> bool:
-        """All other modes are images of this one."""
-        return bool(self.modes) and all(mode.is_image for mode in self.modes)
+        """All other modes with mass to speak of are images of this one."""
+        with_mass = [mode for mode in self.modes if mode.share > NO_MASS]
+        return bool(with_mass) and all(mode.is_image for mode in with_mass)

@@ -41,7 +41,7 @@ from ._probes import (
     surprising,
     tail_share,
 )
-from ._symmetry import SIGN, Symmetries, Symmetry, leaves_of, orbit, remedy, symmetries
+from ._symmetry import LABELS, SIGN, Symmetries, Symmetry, leaves_of, orbit, remedy, symmetries
 
 LEAST_PROBES = 47
 # Above these dimensions rays see little, searches cost more than they find.
@@ -203,17 +203,17 @@ def searched_elsewhere(
     candidates = candidates_of(setting, here.home, key, affordable(density))
     heights = Heights.cut(density.values(candidates.points(here.home)), candidates)
     exact = _exact(here, candidates, heights.images)
-    others += [one for one in seen if one not in others]
+    others = distinct([*here.known, *others, *seen])[len(distinct(here.known)) :]
     starts = _worth_climbing(here, candidates, heights, bool(exact))
     for n_climbs, (start, hint) in enumerate(starts):
-        is_enough = exact or here.spent > most or len(others) >= ENOUGH_MODES
+        is_enough = here.spent > most or len(others) >= ENOUGH_MODES
         if n_climbs >= LEAST_CLIMBS and (is_enough or (others and n_climbs >= ENOUGH_CLIMBS)):
             break
         other = climbed(density, start, [*here.known, *others])
         if other is not None:
             near = in_sds(other.root, start - other.place) < NEAR
             others.append(other._replace(hint=hint if near else None))
-    others = [weighed(density, one, key) for one in _others(here, others)]
+    others = [one for one in (weighed(density, o, key) for o in _others(here, others)) if one]
     tail = _tail(here, candidates.probes, heights.probes)
     return told(here, itself, exact, others, tail), others
 
@@ -301,6 +301,18 @@ def _changes_nothing(here: Around, one: Symmetry) -> bool:
 # --- searches ---------------------------------------------------------------------------------
 
 
+def _labels_and_others(candidates: Candidates, z: Points, log_p: Values, peak: float) -> list[int]:
+    """As many images that trade labels and do nothing else as others: the first promise more than
+    their values say."""
+    is_label = np.array([one.kind == LABELS and one.is_plain for one in candidates.symmetries])
+    is_label = is_label.astype(bool)
+    chosen: list[int] = []
+    for wanted in (is_label, ~is_label):
+        its = np.where(wanted, log_p, -np.inf)
+        chosen += [int(i) for i in surprising(z, its, peak, SURPRISE, NEAR, CLOSER_IMAGES // 2)]
+    return chosen
+
+
 class Closer(NamedTuple):
     """Candidates worth a closer look, in standard deviations from home, and the symmetry that
     led to each. `first`: the numbers of the densest of every kind."""
@@ -317,7 +329,7 @@ def closer_look(home: Mode, candidates: Candidates, heights: Heights, images_too
         whiten(home.root, points - home.place) for points in (candidates.images, candidates.wide)
     )
     peak, beyond = home.log_density, math.sqrt(len(home.place) + BEYOND)
-    some = surprising(z_images, images, peak, SURPRISE, NEAR, CLOSER_IMAGES if images_too else 0)
+    some = _labels_and_others(candidates, z_images, images, peak) if images_too else []
     starts = surprising(z_wide, wide, peak, SURPRISE, NEAR, CLOSER_WIDE)
     z = candidates.probes.z
     far = surprising(z, probed, peak, GREAT_SURPRISE, beyond, CLOSER_PROBES)

@@ -18,7 +18,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
-from .._arrays._draws import DIRECTED, FAR, WIDER, generator_of, key_words
+from .._arrays._draws import AXES, DIRECTED, FAR, WIDER, generator_of, key_words
 from .._arrays._roots import dense, log_det
 from .._density._protocol import Density, Matrix, coloured
 from .._law._gaussian import normal_logpdf
@@ -29,6 +29,8 @@ from ._scalars import mixed_scalars, moment_errors, wider_by
 
 # Parameters along which draws are wider, and by how much, in turn.
 N_DIRECTED, DIRECTED_BY = 4, np.array([2.0, 4.0, 8.0])
+# How far draws along one parameter reach; one such draw for so many fresh ones, and the fewest.
+AXES_BY, AXES_SHARE, FEWEST_ON_AXES = (3.0, 10.0, 30.0), 4, 48
 # An error of a mean is as bad as one of the log of a standard deviation.
 MEAN_UNIT, LOG_SD_UNIT = 0.25, 0.2
 # Fresh draws where the word is not sure.
@@ -70,8 +72,12 @@ class Mixture:
         dim = len(self.mean)
         own = Part(fresh.z, fresh.log_p, functools.partial(normal_logpdf, log_det_root=0.0))
         wider = functools.partial(log_wider, by=wider_by(dim))
-        parts = (own, self.asked(n, lambda n: wider_draws(self.key, n, dim), wider))
-        return dataclasses.replace(self, parts=parts)
+        parts = [own, self.asked(n, lambda n: wider_draws(self.key, n, dim), wider)]
+        along = unit_rows(self.root)
+        axes = functools.partial(log_along_axes, along=along)
+        made = functools.partial(axis_draws, self.key, along=along)
+        parts.append(self.asked(max(n // AXES_SHARE, FEWEST_ON_AXES), made, axes))
+        return dataclasses.replace(self, parts=tuple(parts))
 
     def with_more(self, n: int) -> "Mixture":
         """And draws that are wider along the parameters that look worst, or far wider."""
@@ -113,8 +119,7 @@ class Mixture:
         """Of length one, each along a parameter."""
         errors = moment_errors(*self.draws, self.root)
         score = np.maximum(errors.mean / MEAN_UNIT, errors.log_sd / LOG_SD_UNIT)
-        rows = dense(self.root)[np.argsort(-score, kind="stable")[:N_DIRECTED]]
-        return list(rows / np.linalg.norm(rows, axis=1, keepdims=True))
+        return list(unit_rows(self.root)[np.argsort(-score, kind="stable")[:N_DIRECTED]])
 
 
 def with_moments(
@@ -167,6 +172,27 @@ def log_directed(z: Points, along: Vector) -> Float[np.ndarray, " n"]:
     each = 0.5 * narrower * ((z @ along) ** 2)[:, None] - np.log(DIRECTED_BY)
     each = np.logaddexp.reduce(each, axis=1) - math.log(len(DIRECTED_BY))
     return normal_logpdf(z, 0.0) + each
+
+
+def unit_rows(root: Matrix) -> Float[np.ndarray, "dim dim"]:
+    """The direction of every parameter, in standard deviations."""
+    rows = dense(root)
+    return rows / np.linalg.norm(rows, axis=1, keepdims=True)
+
+
+def axis_draws(key: Any, n: int, along: Float[np.ndarray, "dim dim"]) -> Points:
+    """Each far out along one parameter, all parameters in turn: a long tail of one among many."""
+    rng = generator_of(key_words(key), AXES)
+    z, by = rng.standard_normal((n, len(along))), rng.choice(AXES_BY, n)
+    rows = along[np.arange(n) % len(along)]
+    return z + ((by - 1) * (z * rows).sum(1))[:, None] * rows
+
+
+def log_along_axes(z: Points, along: Float[np.ndarray, "dim dim"]) -> Float[np.ndarray, " n"]:
+    half = 0.5 * (z @ along.T) ** 2
+    each = [half * (1 - 1 / by**2) - math.log(by) for by in AXES_BY]
+    whole = np.logaddexp.reduce(np.concatenate(each, axis=1), axis=1)
+    return normal_logpdf(z, 0.0) + whole - math.log(len(AXES_BY) * len(along))
 
 
 def far_draws(key: Any, n: int, dim: int) -> Points:

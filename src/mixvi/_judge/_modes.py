@@ -24,6 +24,9 @@ MOST_STEPS, TOL, WEIGHED = 25, 1e-3, 64
 # After so many steps a climb must have come within so many nats of the first mode's height, and so
 # many more per dimension: what is lower has no mass to speak of.
 FEW_STEPS, BELOW, BELOW_PER_DIMENSION = 8, 20.0, 2.0
+# Nats (and one more per dimension) between the mass by curvature and by draws that are not like a
+# mode.
+UNLIKE = 10.0
 
 Vector = Float[np.ndarray, " dim"]
 Square = Float[np.ndarray, "dim dim"]
@@ -88,12 +91,14 @@ def laplace_mass(log_density: float, dim: int, log_det: float) -> float:
     return log_density + 0.5 * dim * math.log(2 * math.pi) + log_det
 
 
-def weighed(density: Density, mode: Mode, key: Any) -> Mode:
-    """With its mass by importance sampling."""
+def weighed(density: Density, mode: Mode, key: Any) -> Mode | None:
+    """With its mass by importance sampling; None where draws around it see nothing like a mode:
+    what is left of numbers too large may look like one."""
     z = fresh_draws(key, WEIGHED, density.dim)
     log_q = normal_logpdf(z, float(np.linalg.slogdet(mode.root)[1]))
     ratio = density.values(coloured(mode.place, mode.root, z)) - log_q
-    ratio = ratio[np.isfinite(ratio)]
-    if len(ratio) == 0:
-        return mode
-    return mode._replace(log_mass=float(np.logaddexp.reduce(ratio) - math.log(WEIGHED)))
+    ratio = np.where(np.isfinite(ratio), ratio, -np.inf)
+    mass = float(np.logaddexp.reduce(ratio) - math.log(WEIGHED))
+    if not abs(mass - mode.log_mass) < UNLIKE + density.dim:
+        return None
+    return mode._replace(log_mass=mass)

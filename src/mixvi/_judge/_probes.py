@@ -122,6 +122,7 @@ def along(n: int, on_rays: Float[np.ndarray, " points"], peak: Any) -> Along:
     """Of `n` rays, from modes of height `peak`."""
     peaks = np.broadcast_to(peak, n)[:, None]
     ways = np.concatenate([peaks, on_rays.reshape(n, -1)], axis=1)
+    ways = np.where(np.isnan(ways), -np.inf, ways)
     with np.errstate(invalid="ignore"):
         noise = 1e-6 * (1 + np.abs(ways[:, 1:-1]))
         concave = (ways[:, 2:] - 2 * ways[:, 1:-1] + ways[:, :-2] <= noise).all(1)

@@ -23,12 +23,16 @@ from .._density._constraints import Constraints
 from .._density._kinds import Free, Interval, Kind, Ordered
 from .._density._structure import Structure, listed
 
+# Entries of a vector that may be components and nothing else.
+SHORT_VECTOR = 3
 # Kinds of symmetry.
 LABELS, SIGN, PERIOD = "labels", "sign", "period"
 # Axes up to this length have all pairs of entries exchanged, longer ones neighbours only.
 SHORT = 24
 # Leaves that share an axis: all subsets of so many are tried.
 FEW_LEAVES = 4
+# Products of exchanges and signs that are tried; vectors that may hold a whole model.
+FEW_PAIRS, LONG_VECTOR = 400, 30
 # Coordinates that are shifted one by one; images in all.
 FEW_ANGLES, MOST_IMAGES = 12, 1500
 # Shifts that leave a wave as it is, and those that turn it upside down.
@@ -80,6 +84,11 @@ class Symmetry:
             other.sign * self.sign[other.take],
             other.sign * self.shift[other.take] + other.shift,
         )
+
+    @property
+    def is_plain(self) -> bool:
+        """Numbers trade places and stay what they are."""
+        return bool((self.sign > 0).all() and not self.shift.any())
 
     @property
     def key(self) -> bytes:
@@ -150,12 +159,20 @@ def remedy(one: Symmetry, leaves: tuple[Leaf, ...], moves: Vector) -> str:
     number, in standard deviations."""
     changed = {leaf.name: leaf for leaf in leaves if leaf.name in one.names}
     names = listed(list(one.names))
+    moved = one.take != np.arange(len(one.take))
     if one.kind == LABELS:
-        # By what tells the components best apart.
+        # By what tells the components best apart, of what has one number for each.
         free = [leaf for leaf in changed.values() if isinstance(leaf.kind, Free)]
+        free = [
+            leaf for leaf in free if leaf.shape == () or moved[leaf.at].sum() <= 2 or leaf.shape[1:]
+        ]
+        if len(leaves) == 1 and leaves[0].shape[:1] > (SHORT_VECTOR,):
+            free = []  # a model in one vector has more than components in it
         best = max(free, key=lambda leaf: np.max(moves[leaf.at], initial=0.0), default=None)
         if best is None:
-            return f"labels switch ({names}): put the components in order"
+            return (
+                f"labels switch ({names}): put the components in order of one of their parameters"
+            )
         if len(best.shape) == 1:
             put = f'constraints={{"{best.name}": "ordered"}}'
             return f"labels switch ({names}): put them in order, {put}"
@@ -169,7 +186,8 @@ def remedy(one: Symmetry, leaves: tuple[Leaf, ...], moves: Vector) -> str:
         if scalar is not None:
             return f'a sign flips ({names}): fix it, constraints={{"{scalar.name}": "positive"}}'
         return f"a sign flips ({names}): fix it, by making one entry positive"
-    return f"{one.names[0]} is periodic: keep it within one period by an Interval"
+    positive = f", and {listed(list(one.names[1:]))} positive" if one.names[1:] else ""
+    return f"periodic ({names}): keep {one.names[0]} within one period, by an Interval{positive}"
 
 
 # --- what shapes and names suggest ------------------------------------------------------------
@@ -183,15 +201,14 @@ def _likeliest_first(leaves: tuple[Leaf, ...]) -> Iterator[Symmetry]:
     yield from exchanges
     yield from turns
     yield from _sign_changes_along_axes(leaves, still)
-    # The weight of the first of two components is one minus that of the second.
-    scalars = [one for one in turns if one.shift.any() or (one.names and _is_scalar(one))]
-    yield from (one.then(other) for one in exchanges for other in scalars if len(exchanges) < 50)
+    # The weight of the first of two components is one minus that of the second; a gate between them
+    # changes its sign.
+    gates = [one for one in turns if len(one.names) == 1]
+    if len(exchanges) * len(gates) < FEW_PAIRS:
+        yield from (one.then(other) for one in exchanges for other in gates)
+    yield from _exchanges_within_vectors(leaves, still)
     yield from _sign_changes_of_numbers(leaves, still)
     yield from _periods(leaves, still, turns)
-
-
-def _is_scalar(one: Symmetry) -> bool:
-    return int((one.sign < 0).sum()) == 1
 
 
 Members = tuple[tuple[Leaf, int], ...]
@@ -280,6 +297,26 @@ def _differing_parts(one: str, other: str) -> tuple[str, str] | None:
         return None
     differing = [pair for pair in zip(*parts, strict=True) if pair[0] != pair[1]]
     return differing[0] if len(differing) == 1 else None
+
+
+def _exchanges_within_vectors(leaves: tuple[Leaf, ...], still: Symmetry) -> Iterator[Symmetry]:
+    """Of a model whose parameters are one vector: components in blocks of it, or entry by entry;
+    what is left over stays, or changes its sign as the logit of a share does."""
+    for leaf in leaves:
+        if len(leaf.shape) != 1 or not leaf.has_sign or not 4 <= leaf.shape[0] <= LONG_VECTOR:
+            continue
+        for first, k in itertools.product((0, 1), (2, 3, 4)):
+            for m in range(2, (leaf.shape[0] - first) // k + 1):
+                at = leaf.at[first : first + k * m]
+                rest = np.setdiff1d(leaf.at, at)
+                for table in (at.reshape(m, k).T, at.reshape(k, m)):
+                    for i, j in itertools.combinations(range(k), 2):
+                        take = still.take.copy()
+                        take[table[i]], take[table[j]] = table[j], table[i]
+                        one = dataclasses.replace(still, names=(leaf.name,), take=take)
+                        yield one
+                        if 0 < len(rest) <= 2:
+                            yield one.then(_negated(still, (leaf.name,), rest))
 
 
 def _reflections(leaves: tuple[Leaf, ...], still: Symmetry) -> Iterator[Symmetry]:

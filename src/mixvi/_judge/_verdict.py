@@ -201,14 +201,14 @@ def _of_moments(subject: Subject, m: Moments, limits: Thresholds) -> list[Reason
         if m.sd_ratio > sd_limit and "sd" not in tests:
             name = subject.names[m.sd_at]
             said = (
-                f"the standard deviation of {name} is off by a factor of {m.sd_ratio:.2g} (limit "
+                f"the standard deviation of {name} is off by a factor of {m.sd_ratio:.3g} (limit "
                 f"{sd_limit})"
             )
             reasons.append(Reason("sd", level, name, m.sd_ratio, sd_limit, said))
         if m.mean_off > mean_limit and "mean" not in tests:
             name = subject.names[m.mean_at]
             said = (
-                f"the mean of {name} is off by {m.mean_off:.2g} standard deviations (limit "
+                f"the mean of {name} is off by {m.mean_off:.3g} standard deviations (limit "
                 f"{mean_limit})"
             )
             reasons.append(Reason("mean", level, name, m.mean_off, mean_limit, said))
@@ -255,10 +255,12 @@ def remedy_for_modes(elsewhere: Elsewhere) -> str:
     """How symmetries may be broken, one of each kind; otherwise another start, or a mixture."""
     by_kind = {one.kind: one.remedy for one in reversed(elsewhere.symmetries)}
     if not by_kind:
-        return (
-            "Start from the better one (init=post.modes[1].point), or fit each of them and mix the "
-            "fits by their shares."
-        )
+        own = 1 - elsewhere.share
+        better = [k for k, mode in enumerate(elsewhere.modes, 1) if mode.share > own]
+        fit = "fit each of them (init=post.modes[k].point) and mix the fits by their shares."
+        if not better:
+            return f"{fit[0].upper()}{fit[1:]}"
+        return f"Start from the better one (init=post.modes[{better[0]}].point), or {fit}"
     ways = "; ".join(by_kind.values())
     if elsewhere.all_images:
         ways += '. Or take one of equals as it is, symmetric="accept"'
