@@ -12,7 +12,7 @@ draws, and parts that are wider along the parameters that look worst, or far wid
 import dataclasses
 import functools
 import math
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -76,8 +76,8 @@ class Mixture:
         along = unit_rows(self.root)
         axes = functools.partial(log_along_axes, along=along)
         made = functools.partial(axis_draws, self.key, along=along)
-        parts.append(self.asked(max(n // AXES_SHARE, FEWEST_ON_AXES), made, axes))
-        return dataclasses.replace(self, parts=tuple(parts))
+        far = self.asked(max(n // AXES_SHARE, FEWEST_ON_AXES), made, axes)
+        return dataclasses.replace(self, parts=(*parts, _no_higher(far, parts)))
 
     def with_more(self, n: int) -> "Mixture":
         """And draws that are wider along the parameters that look worst, or far wider."""
@@ -88,11 +88,7 @@ class Mixture:
             more.append(self.asked(n, made, log_q))
         if dim <= MOST_PROBED:
             made = functools.partial(far_draws, self.key, dim=dim)
-            far = self.asked(n, made, log_scale_mixture)
-            # A density above all that was seen is another mode, which is not looked for here, or
-            # what is left of numbers too large.
-            highest = max(part.log_p.max() for part in self.parts)
-            more.append(far._replace(log_p=np.where(far.log_p > highest, -np.inf, far.log_p)))
+            more.append(_no_higher(self.asked(n, made, log_scale_mixture), self.parts))
         return dataclasses.replace(self, parts=(*self.parts, *more), looks_far=dim <= MOST_PROBED)
 
     @property
@@ -120,6 +116,13 @@ class Mixture:
         errors = moment_errors(*self.draws, self.root)
         score = np.maximum(errors.mean / MEAN_UNIT, errors.log_sd / LOG_SD_UNIT)
         return list(unit_rows(self.root)[np.argsort(-score, kind="stable")[:N_DIRECTED]])
+
+
+def _no_higher(far: Part, near: Sequence[Part]) -> Part:
+    """A density above all that was seen is another mode, which is not looked for here, or what is
+    left of numbers too large."""
+    highest = max(part.log_p.max() for part in near)
+    return far._replace(log_p=np.where(far.log_p > highest, -np.inf, far.log_p))
 
 
 def with_moments(
