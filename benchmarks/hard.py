@@ -9,7 +9,7 @@ on fresh draws, a draw and its negative together, as many as bring its standard 
 most 2^20); times are CPU time of this process, the first call with all compiled code thrown away,
 warm the median of three further calls (of one where it takes more than five seconds). Gradients: in
 one call, a Hessian counted as D of them. The rows kept were made one posterior a process, eight at
-a time on sixteen cores; those of `best` are older.
+a time on sixteen cores (times in a run of their own); those of `best` are older.
 """
 
 import argparse

@@ -89,7 +89,9 @@ def mixed_scalars(
     dim = z.shape[1]
     log_ratio = xp.where(xp.isfinite(log_p), log_p - log_mixture, -math.inf)
     weights, khat = smoothed_weights(log_ratio, xp)
-    kl = xp.maximum(_log_mean_exp(log_ratio, xp) + log_det - elbo, 0.0)
+    # The mean weight of the Gaussian itself would be one: what it misses is luck, of both.
+    luck = _log_mean_exp(normal_logpdf(z, 0.0) - log_mixture, xp)
+    kl = xp.maximum(_log_mean_exp(log_ratio, xp) - luck + log_det - elbo, 0.0)
     errors = _moment_errors(z, weights, log_mixture, root, xp)
     by_luck = 0.5 * math.sqrt(2 * math.log(2 * dim))
     mean_at, off, se = _worst(errors.mean, errors.mean_se, by_luck, xp)
