@@ -240,6 +240,9 @@ def moments(**changes):
     return Moments(**{**fine, **changes})
 
 
+BASE = Diagnosis(Estimate(-5.0, 0.01), 0.2, 0.05, 900.0, 0, 1000, n_mixed=2000, looked_far=True)
+
+
 def said(elsewhere=Elsewhere(), subject=None, looked_far=True, **changes):  # noqa: B008
     fields = {f.name for f in dataclasses.fields(Moments)}
     own = {name: changes.pop(name) for name in list(changes) if name in fields}
@@ -253,6 +256,10 @@ def test_verdicts():
     assert said().sentence.startswith("Trust: fresh draws agree")
     assert said().level == "trust"
     assert said().reasons == ()
+    heavy = Subject(NAMES, "full"), Elsewhere()
+    told = judge(heavy[0], dataclasses.replace(BASE, khat=0.9, moments=moments()), heavy[1])
+    assert told.sentence.startswith("Trust: fresh and wider draws agree")
+    assert "little hangs on the tails" in told.sentence
     (reason,) = said(sd_ratio=1.28).reasons
     assert (reason.test, reason.level, reason.parameter) == ("sd", "weigh", "tau")
     assert (reason.value, reason.limit) == (1.28, DEFAULT_THRESHOLDS.weigh[1])

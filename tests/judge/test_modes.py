@@ -10,6 +10,7 @@ import pytest
 import mixvi
 from mixvi._density._constraints import parsed
 from mixvi._density._structure import flatten
+from mixvi._fit import _restarts
 from mixvi._judge._symmetry import LABELS, PERIOD, SIGN, leaves_of, orbit, symmetries
 
 F8 = np.dtype(np.float64)
@@ -324,18 +325,20 @@ def test_images_are_accepted_where_other_modes_have_no_mass():
     assert mixvi.fit(log_density, start, y, symmetric="accept").trust == "trust"
 
 
-def test_modes_of_restarts_are_in_the_verdict():
-    """A second mode too narrow for anything but a start beside it."""
+def test_modes_of_restarts_are_in_the_verdict(monkeypatch):
+    """30% of the mass in a mode too narrow for anything but a start beside it."""
 
     def log_density(w):
-        narrow = jnp.log(1e3) - 0.5 * ((w - 40.0) / 1e-3) ** 2
-        return jnp.logaddexp(-0.5 * w**2, narrow - 0.5)
+        narrow = jnp.log(0.3 / 0.01) - 0.5 * ((w - 40.0) / 0.01) ** 2
+        return jnp.logaddexp(jnp.log(0.7) - 0.5 * w**2, narrow)
 
-    blind = mixvi.fit(log_density, 0.0, family="laplace")
-    seen = mixvi.fit(log_density, 10.0, family="laplace", n_restarts=60)
-    assert blind.trust == "trust"
-    if seen.stats.modes == 2:
-        assert seen.trust == "reject"
+    assert mixvi.fit(log_density, 0.0).trust == "trust"
+    monkeypatch.setattr(_restarts, "spread_starts", lambda problem, n: [np.array([40.0])])
+    post = mixvi.fit(log_density, 0.0, n_restarts=1)
+    assert post.trust == "reject"
+    own = 0.7 if abs(float(post.mean)) < 1 else 0.3
+    assert post.elsewhere.share == pytest.approx(1 - own, abs=0.01)
+    assert post.stats.modes == 2
 
 
 def test_modes_live_in_files(tmp_path):

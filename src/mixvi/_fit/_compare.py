@@ -4,9 +4,11 @@ import dataclasses
 import html
 import math
 from collections.abc import Mapping
+from typing import Any
 
 from .._errors import InputError
 from .._judge._diagnosis import Estimate
+from .._judge._verdict import Reason
 from ._posterior import Posterior
 
 
@@ -65,7 +67,7 @@ class Comparison:
         return f"<table>{''.join(rows)}</table>"
 
 
-def compare(posts: Mapping[str, Posterior]) -> Comparison:
+def compare(posts: Any) -> Comparison:
     """Fits of one posterior in several forms, or by several families: bounds and verdicts, a line
     each, the highest bound first.
 
@@ -105,5 +107,5 @@ def _finite(value: float) -> float:
     return value if math.isfinite(value) else -math.inf
 
 
-def _said(reason) -> str:
+def _said(reason: Reason) -> str:
     return reason.test if reason.parameter is None else f"{reason.test} of {reason.parameter}"

@@ -69,6 +69,7 @@ def _elsewhere(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Elsewhe
         tail_share = header.get("tail_share", header.get("beyond", 0.0))
         return Elsewhere(modes, len(modes), float(sum(one.share for one in modes)), tail_share)
     fields, points = dict(header["elsewhere"]), arrays.get("mode_points", ())
+    fields["point"] = arrays.get("own_mode")
     modes = [
         OtherMode(**{**one, "relation": tuple(one["relation"])}, point=point)
         for one, point in zip(fields.pop("modes"), points, strict=True)
@@ -111,6 +112,8 @@ def _to_store(post: Any) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         "hyper": None,
     }
     arrays = {"mean": post.flat_mean, "root": post.root, "mode": post.mode}
+    if post.elsewhere.point is not None:
+        arrays["own_mode"] = post.elsewhere.point
     if post.elsewhere.modes and post.elsewhere.modes[0].point is not None:
         arrays["mode_points"] = np.stack([mode.point for mode in post.elsewhere.modes])
     if post.flat_mean_se is not None:
@@ -134,6 +137,7 @@ def _to_store(post: Any) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
 def _elsewhere_to(elsewhere: Elsewhere) -> dict[str, Any]:
     """Points of modes are arrays, and go apart."""
     fields = dataclasses.asdict(elsewhere)
+    del fields["point"]
     for mode in fields["modes"]:
         del mode["point"]
     return fields

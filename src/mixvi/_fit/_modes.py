@@ -26,7 +26,8 @@ class PosteriorMode:
 
 def modes_of(post: Any) -> tuple[PosteriorMode, ...]:
     """The Gaussian's own first: its mean stands for it where there is no mode."""
-    own = post._tree(post.flat_start)
+    seen = post.elsewhere.point
+    own = post._tree(post.flat_start if seen is None else seen)
     height = post.elsewhere.log_density
     found = [PosteriorMode(own, height, 1 - post.elsewhere.share, 0.0, True, ())]
     for one in post.elsewhere.modes:

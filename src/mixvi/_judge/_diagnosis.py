@@ -110,17 +110,19 @@ class SymmetrySeen:
     exact: bool = True
 
 
-@dataclasses.dataclass(frozen=True)
+@dataclasses.dataclass(frozen=True, eq=False)
 class Elsewhere:
     """What the Gaussian does not reach. `modes`: other modes, not all where they are many;
-    `n_modes`: how many there are; `share`: of the mass, that they have together. `tail_share`: of
-    the mass, where far probes see it without a mode. `log_density`: of the Gaussian's own mode."""
+    `n_modes`: how many have mass to speak of; `share`: of the mass, that they have together.
+    `tail_share`: of the mass, where far probes see it without a mode. `point`, `log_density`: of
+    the Gaussian's own mode."""
 
     modes: tuple[OtherMode, ...] = ()
     n_modes: int = 0
     share: float = 0.0
     tail_share: float = 0.0
     log_density: float = math.nan
+    point: Float[np.ndarray, " dim"] | None = None
     symmetries: tuple[SymmetrySeen, ...] = ()
 
     @property

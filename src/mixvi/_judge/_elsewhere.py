@@ -4,7 +4,7 @@
                    around the user's; draws stretched up to fifty times
     values ....... of all of them, in one call. A symmetry that the density has shows here
     rays ......... of the densest: a density that falls and rises again on the way promises a mode
-    climbs ....... Newton's steps from those, within half of what the fit has cost
+    climbs ....... Newton's steps from those, for a quarter of the fit's gradients or two of them
 
 A mode counts where it is a converged maximum with positive curvature, apart from the known ones,
 and the density dips on the way to it. What is none of these is a tail.
@@ -25,7 +25,7 @@ from .._density._constraints import Constraints
 from .._density._counted import Counted
 from .._density._protocol import Density, Matrix, coloured
 from .._density._structure import Structure
-from ._diagnosis import Elsewhere, OtherMode, SymmetrySeen
+from ._diagnosis import NO_MASS, Elsewhere, OtherMode, SymmetrySeen
 from ._fresh import Judged
 from ._modes import Mode, climbed, distinct, laplace_mass, weighed
 from ._probes import (
@@ -267,7 +267,9 @@ def _exact(here: Around, candidates: Candidates, log_p: Values) -> list[Symmetry
     images = candidates.images
     same = as_high(here.setting, here.home, images, log_p, here.density.resolution)
     some = [(candidates.symmetries[i], images[i]) for i in np.flatnonzero(same)]
-    some = [pair for pair in some if _changes_nothing(here, pair[0])]
+    if some:
+        hold = _change_nothing(here, [one for one, _ in some])
+        some = [pair for pair, holds in zip(some, hold, strict=True) if holds]
     if not some:
         return []
     dips = here.on_the_way(here.from_home(np.stack([image for _, image in some[:LOOKED_AT]]))).dip
@@ -288,14 +290,15 @@ def rounding(resolution: float, height: Any) -> Any:
     return max(1e-9, 1e3 * resolution) * (1 + abs(height))
 
 
-def _changes_nothing(here: Around, one: Symmetry) -> bool:
-    """At a few of the fresh draws."""
+def _change_nothing(here: Around, some: list[Symmetry]) -> Bool[np.ndarray, " symmetries"]:
+    """At a few of the fresh draws, in one call."""
     setting, log_p = here.setting, here.fresh.log_p[:CHECKS]
     points = coloured(here.mean, here.root, here.fresh.z[:CHECKS])
-    images = setting.unbounded(one(setting.user(points)))
-    gain = here.density.values(images) - setting.log_det(images) - log_p + setting.log_det(points)
-    tol = rounding(here.density.resolution, float(np.abs(log_p).max()))
-    return bool((np.abs(gain) <= tol).all())
+    x = setting.user(points)
+    images = setting.unbounded(np.concatenate([one(x) for one in some]))
+    there = (here.density.values(images) - setting.log_det(images)).reshape(len(some), -1)
+    gain = there - (log_p - setting.log_det(points))
+    return (np.abs(gain) <= rounding(here.density.resolution, np.abs(log_p).max())).all(1)
 
 
 # --- searches ---------------------------------------------------------------------------------
@@ -375,16 +378,11 @@ def _others(here: Around, found: list[Mode]) -> list[Mode]:
 
 
 def _tail(here: Around, probed: Probes, log_p: Values) -> float:
+    """The share of the mass that probes around home see where the Gaussian does not reach."""
     if len(log_p) == 0:
         return 0.0
-    return tail_of(here.home, here.mean, here.root, probed, log_p, here.fresh.diagnosis.elbo.value)
-
-
-def tail_of(
-    home: Mode, mean: Vector, root: Matrix, probed: Probes, log_p: Values, elbo: float
-) -> float:
-    """The share of the mass that probes around home see where the Gaussian does not reach."""
-    is_far = in_sds(root, coloured(home.place, home.root, probed.z) - mean) > reach(len(mean))
+    home, elbo = here.home, here.fresh.diagnosis.elbo.value
+    is_far = here.away(coloured(home.place, home.root, probed.z)) > reach(len(here.mean))
     return tail_share(probed, log_p, is_far, float(np.linalg.slogdet(home.root)[1]), elbo)
 
 
@@ -436,10 +434,11 @@ def told(
     seen += [_seen(here, hint, False) for hint in hints]
     return Elsewhere(
         modes=tuple(listed),
-        n_modes=sum(counts) - 1,
+        n_modes=sum(n for n, part in zip(counts, share, strict=True) if part > NO_MASS) - 1,
         share=float(1 - share[0]),
         tail_share=tail,
         log_density=here.mode.log_density,
+        point=here.mode.place,
         symmetries=tuple(dict.fromkeys(seen)),
     )
 

@@ -5,7 +5,7 @@ import math
 from collections.abc import Sequence
 
 from .._density._structure import listed
-from ._diagnosis import WEIGHTS_WORK, Diagnosis, Elsewhere, Moments
+from ._diagnosis import AS_IT_IS, WEIGHTS_WORK, Diagnosis, Elsewhere, Moments
 from ._probes import MOST_PROBED
 
 TRUST, WEIGH, REJECT = "trust", "weigh", "reject"
@@ -42,9 +42,10 @@ DEFAULT_THRESHOLDS = Thresholds()
 class Reason:
     """Why a Gaussian is not to be trusted as it is.
 
-    `test`: "converged", "finite", "modes", "mean", "sd", "khat", "distance", "tails", "draws" or
-    "hyper". `level`: "weigh" or "reject". `parameter`: the one that is worst, by its name; None
-    where it is none's alone. `value` and the `limit` that it is beyond. `sentence`: in words.
+    `test`: "converged", "finite", "modes", "mean", "sd", "khat", "distance", "tails", "draws",
+    "hyper", or "failed" where there is no Gaussian. `level`: "weigh" or "reject". `parameter`: the
+    one that is worst, by its name; None where it is none's alone. `value` and the `limit` that it
+    is beyond. `sentence`: in words.
     """
 
     test: str
@@ -280,7 +281,8 @@ def _sentence(
         alone = f" (this mode alone, one of {n} that are images of each other)"
     if level == TRUST:
         assert d is not None
-        return f"Trust{alone}: fresh draws agree with the Gaussian ({_near(d)})."
+        which = "fresh draws" if d.khat <= AS_IT_IS else "fresh and wider draws"
+        return f"Trust{alone}: {which} agree with the Gaussian ({_near(d)})."
     worst = [one for one in reasons if one.level == level]
     said = worst[0].sentence
     if len(worst) > 1 and worst[0].test != "finite":
@@ -298,5 +300,6 @@ def _sentence(
 
 def _near(d: Diagnosis) -> str:
     kl = d.kl if d.moments is None else d.moments.kl
-    near = f"k-hat {d.khat:.2f}, about {kl:.2g} nat from the posterior"
+    tails = ", but little hangs on the tails" if d.khat > AS_IT_IS else ""
+    near = f"k-hat {d.khat:.2f}{tails}, about {kl:.2g} nat from the posterior"
     return near if d.moments is None else f"{near}, {d.moments}"
