@@ -170,6 +170,16 @@ def test_one_heavy_tail_among_many_parameters(dim, key):
     assert {reason.parameter for reason in post.reasons if reason.test == "sd"} == {"w[0]"}
 
 
+def test_numbers_too_large_far_out_are_no_mass():
+    """A standard normal whose log density is garbage beyond fifteen standard deviations."""
+    garbage = density_of(lambda w: jnp.where(jnp.abs(w[0]) > 15, 300.0, -0.5 * w @ w), 3)
+    fresh = judged(garbage, np.zeros(3), np.eye(3), 0, 1000, all_of_them=True)
+    told = with_moments(garbage, np.zeros(3), np.eye(3), 0, fresh, None, lambda said: False)
+    assert told.diagnosis.looked_far
+    assert told.diagnosis.moments.kl < 0.05
+    assert told.diagnosis.moments.sd_ratio < 1.05
+
+
 class Slow(mixvi.Density):
     """A density whose points are answered one by one: skewed by so much."""
 

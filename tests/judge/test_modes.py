@@ -11,7 +11,10 @@ import mixvi
 from mixvi._density._constraints import parsed
 from mixvi._density._structure import flatten
 from mixvi._fit import _restarts
+from mixvi._judge._modes import Mode, weighed
+from mixvi._judge._probes import along
 from mixvi._judge._symmetry import LABELS, PERIOD, SIGN, leaves_of, orbit, symmetries
+from targets import density_of
 
 F8 = np.dtype(np.float64)
 
@@ -262,6 +265,22 @@ def test_a_gaussian_that_every_sign_leaves_alone_has_one_mode(dim):
         post = mixvi.fit(lambda w, shift: -0.5 * ((w - shift) ** 2).sum(), np.zeros(dim), shift)
         assert len(post.modes) == 1
         assert post.trust == "trust"
+
+
+def test_what_is_not_a_number_on_a_ray_is_a_dip():
+    way = along(2, np.array([-1.0, np.nan, -1.0, 0.0, -1.0, -2.0, -3.0, -4.0]), 0.0)
+    assert way.dip[0] == np.inf
+    assert way.rises.tolist() == [True, False]
+    assert way.concave.tolist() == [False, True]
+
+
+def test_a_mode_is_weighed_by_draws_or_is_none():
+    """A Gaussian's mass is exact; where draws see nothing of the height claimed there is no mode."""
+    density = density_of(lambda w: -0.5 * (w**2).sum() + 3.0, 2)
+    mass = 3.0 + math.log(2 * math.pi)
+    mode = weighed(density, Mode(np.zeros(2), np.eye(2), 3.0, mass), 0)
+    assert mode.log_mass == pytest.approx(mass, abs=1e-12)
+    assert weighed(density, Mode(np.zeros(2), np.eye(2), 40.0, 37.0 + mass), 0) is None
 
 
 def test_components_within_one_vector():
