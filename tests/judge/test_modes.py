@@ -275,7 +275,7 @@ def test_what_is_not_a_number_on_a_ray_is_a_dip():
 
 
 def test_a_mode_is_weighed_by_draws_or_is_none():
-    """A Gaussian's mass is exact; where draws see nothing of the height claimed there is no mode."""
+    """A Gaussian's mass is exact; where draws see nothing of the height claimed there is none."""
     density = density_of(lambda w: -0.5 * (w**2).sum() + 3.0, 2)
     mass = 3.0 + math.log(2 * math.pi)
     mode = weighed(density, Mode(np.zeros(2), np.eye(2), 3.0, mass), 0)

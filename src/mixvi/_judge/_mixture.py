@@ -88,7 +88,8 @@ class Mixture:
             more.append(self.asked(n, made, log_q))
         if dim <= MOST_PROBED:
             made = functools.partial(far_draws, self.key, dim=dim)
-            more.append(_no_higher(self.asked(n, made, log_scale_mixture), self.parts))
+            more.append(self.asked(n, made, log_scale_mixture))
+        more = [_no_higher(part, self.parts) for part in more]
         return dataclasses.replace(self, parts=(*self.parts, *more), looks_far=dim <= MOST_PROBED)
 
     @property

@@ -124,7 +124,8 @@ def along(n: int, on_rays: Float[np.ndarray, " points"], peak: Any) -> Along:
     ways = np.concatenate([peaks, on_rays.reshape(n, -1)], axis=1)
     ways = np.where(np.isnan(ways), -np.inf, ways)
     with np.errstate(invalid="ignore"):
-        noise = 1e-6 * (1 + np.abs(ways[:, 1:-1]))
+        heights = ways[:, 1:-1]
+        noise = 1e-6 * (1 + np.where(np.isfinite(heights), np.abs(heights), 0.0))
         concave = (ways[:, 2:] - 2 * ways[:, 1:-1] + ways[:, :-2] <= noise).all(1)
         rises = (ways[:, 2:] > ways[:, 1:-1] + noise).any(1)
         dip = np.minimum(ways[:, 0], ways[:, -1]) - ways[:, 1:-1].min(1)
