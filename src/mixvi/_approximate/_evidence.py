@@ -19,12 +19,13 @@ from jaxtyping import Float
 from .._density._protocol import Density, EvidenceSlopes
 from .._errors import Code
 from .._watch import tell
-from ._laplace import Laplace, laplace
+from ._laplace import MODE_TOL, Laplace, laplace
 from ._search import Stop, Summit, quasi_newton
 
 # Hyperparameters live on a log scale or one like it: a longer step is a leap in the dark.
 LONGEST_STEP = 1.0
 TOL = 1e-5
+ROUGH_MODE = 1e-4
 # A hyperparameter has run off when going on as far again would cost less evidence than this.
 SLACK = 0.1
 LEAST_TRAVEL = 2.0
@@ -86,7 +87,9 @@ class Evidence:
     def __call__(self, theta: Hyper) -> tuple[float, Hyper]:
         density, last = self.density.at(theta), self.last
         near = self.start if last is None else _near(density, theta, last)
-        here = _place(density, theta, laplace(density, near, self.on_indefinite))
+        # One mode is sure to be it; how far from it Newton stopped is corrected for.
+        tol = ROUGH_MODE if density.log_concave else MODE_TOL
+        here = _place(density, theta, laplace(density, near, self.on_indefinite, mode_tol=tol))
         # A first place may be bad; from there on it must not get worse.
         honest = last is None or here.fall <= max(MOST_FALL, last.fall)
         sound = is_usable(here.found) and bool(np.isfinite(here.gradient).all()) and honest
@@ -97,10 +100,15 @@ class Evidence:
 
 
 def tuned_laplace(
-    density: Density, start: Vector, theta: Hyper, on_indefinite: str, max_steps: int
+    density: Density,
+    start: Vector,
+    theta: Hyper,
+    on_indefinite: str,
+    max_steps: int,
+    look_beyond: bool = True,
 ) -> tuple[Laplace, Tuned]:
     """Laplace at the hyperparameters with the highest evidence, from `theta`; at `theta` itself
-    where no step is allowed."""
+    where no step is allowed. `look_beyond`: whether to ask how far they could run off."""
     evidence = Evidence(density, start, on_indefinite)
     if max_steps == 0:
         unknown = np.full_like(theta, np.nan)
@@ -126,7 +134,7 @@ def tuned_laplace(
         theta=last.theta,
         gradient=last.gradient,
         drift=last.drift,
-        slack=_slack(evidence, last, theta),
+        slack=_slack(evidence, last, theta) if look_beyond else np.full_like(theta, np.inf),
         at_edge=best.code is not Code.OK and last.fall > 0.75 * MOST_FALL,
         n_passes=best.n_passes,
         code=best.code,
@@ -182,6 +190,8 @@ def steepest_fall(density: Density, found: Laplace) -> float:
     """How far the log density falls two standard deviations from the mode, to the better side (the
     other may well be steep: a skewed posterior), along the column of the root where it falls most.
     """
+    if density.log_concave:
+        return 0.0  # one mode, and no evidence from a Hessian that is nearly singular by accident
     columns = 2 * found.root.T
     sides = density.values(np.concatenate([found.mode + columns, found.mode - columns]))
     return float((found.log_density - np.maximum(*np.split(sides, 2))).max())

@@ -67,9 +67,13 @@ class CurvatureReport:
 
 
 def laplace(
-    density: Density, start: Vector, on_indefinite: str = "raise", max_steps: int = 300
+    density: Density,
+    start: Vector,
+    on_indefinite: str = "raise",
+    max_steps: int = 300,
+    mode_tol: float = MODE_TOL,
 ) -> Laplace:
-    tol = max(MODE_TOL, 100 * density.resolution)
+    tol = max(mode_tol, 100 * density.resolution)
     near, n_before = start, 0
     if start.size > DENSE_NEWTON:
         near, n_before = newton_cg(density, start, tol, max_steps)

@@ -15,7 +15,6 @@ from jaxtyping import Float
 from .._arrays._draws import Nodes
 from .._errors import InputError, MixviError
 from ._protocol import NOTHING, Density, EvidenceSlopes, Expectation, Matrix, Rule
-from ._quadrature import PredictorDensity
 
 EXPECTATIONS_KEPT = 6
 HYPERS_KEPT = 4
@@ -32,6 +31,8 @@ class Counted(Density):
     def __init__(self, inner: Density):
         self.inner, self.dim, self.resolution = inner, inner.dim, inner.resolution
         self.values_at_once, self.n_hyper = inner.values_at_once, inner.n_hyper
+        self.n_predictors, self.log_concave = inner.n_predictors, inner.log_concave
+        self.n_rows = inner.n_rows
         self.counts: collections.Counter[str] = collections.Counter()
         # Shared by all that are bound to other hyperparameters.
         self._bound: collections.deque[tuple[np.ndarray, Counted]] = collections.deque(
@@ -95,12 +96,17 @@ class Counted(Density):
         return answer
 
     def _expectation(self, mean: np.ndarray, root: Matrix, rule: Rule) -> Expectation:
-        by_points = type(self.inner).expect in (Density.expect, PredictorDensity.expect)
+        by_points = self.n_predictors > 0 or type(self.inner).expect is Density.expect
         if by_points and not isinstance(rule, Nodes):
             return Density.expect(self, mean, root, rule)
         self.counts["gradients"] += len(rule.weights) if isinstance(rule, Nodes) else len(rule.z)
         self.counts["passes"] += 1
         return self.inner.expect(mean, root, rule)
+
+    def expected_by_row(
+        self, mean: Float[np.ndarray, " dim"], root: Matrix, rule: Nodes
+    ) -> Float[np.ndarray, " rows"]:
+        return self.inner.expected_by_row(mean, root, rule)
 
     def curvature(
         self, point: Float[np.ndarray, " dim"]
@@ -154,13 +160,6 @@ class Counted(Density):
     def cost(self) -> int:
         """In gradients: a Hessian is as many as there are dimensions."""
         return self.n_gradients + self.n_products + self.dim * self.n_hessians
-
-
-def predictors_of(density: Density) -> PredictorDensity:
-    """What integrates over linear predictors, inside of what counts."""
-    inner = density.inner if isinstance(density, Counted) else density
-    assert isinstance(inner, PredictorDensity)
-    return inner
 
 
 def _equal(some: tuple, others: tuple) -> bool:

@@ -19,7 +19,7 @@ def refuse_hyper(log_density: Callable | Density) -> None:
     """Learning hyperparameters takes derivatives that only JAX gives."""
     if isinstance(log_density, NumpyFunction):
         raise InputError(HYPER_REFUSED)
-    if isinstance(log_density, Density):
+    if isinstance(log_density, Density) and not log_density.n_hyper:
         raise InputError("hyper= needs a log density written with jax.numpy, not a Density.")
 
 
@@ -27,6 +27,8 @@ def refuse_wrong_gradient(
     log_density: Callable | Density, density: Counted, target: Target, start: np.ndarray
 ) -> None:
     """A gradient that the user gives is looked at before anything is built on it."""
+    if isinstance(log_density, Density) and log_density.is_checked:
+        return
     if isinstance(log_density, Density | NumpyFunction):
         by_hand = isinstance(log_density, NumpyFunction)
         whose = "from_numpy" if by_hand else f"{type(log_density).__name__}.gradients"
@@ -54,6 +56,13 @@ def density_of(
                 f"{type(inner).__name__} has {inner.dim} dimensions, but init has {user.size} "
                 "numbers."
             )
+        if target.hyper_structure is not None:
+            if inner.n_hyper != target.hyper_structure.size:
+                raise InputError(
+                    f"{type(inner).__name__} has {inner.n_hyper} hyperparameters, but hyper has "
+                    f"{target.hyper_structure.size} numbers."
+                )
+            inner = inner.at(np.asarray(target.theta, dtype=np.float64))
         bounds = target.constraints
         return Counted(inner if bounds is None else Bounded(inner, bounds))
     kind = PredictorDensity if target.n_predictors else JaxDensity

@@ -75,6 +75,14 @@ class Density(abc.ABC):
     resolution: float = float(np.finfo(np.float64).eps)
     # Hyperparameters that can be learnt: `at` binds others.
     n_hyper: int = 0
+    # Linear predictors per observation, over which `expect` integrates by quadrature; 0 for none.
+    n_predictors: int = 0
+    # Rows of a table, where that is what it is made of and plain NumPy answers.
+    n_rows: int = 0
+    # Whether it is known to be log-concave: then it has one mode, and no other is looked for.
+    log_concave: bool = False
+    # Whether its gradients need no look before anything is built on them.
+    is_checked: bool = False
     # Points that `values` answers in about the time of one.
     values_at_once: int = 1
 
@@ -108,6 +116,12 @@ class Density(abc.ABC):
             raise NotImplementedError("quadrature needs a linear predictor")
         values, gradients, slope = self.joint_gradients(coloured(mean, root, rule.z))
         return averaged(values, gradients, root, rule)._replace(hyper=slope)
+
+    def expected_by_row(
+        self, mean: Float[np.ndarray, " dim"], root: Matrix, rule: Nodes
+    ) -> Float[np.ndarray, " rows"]:
+        """Where there are linear predictors: the expected log likelihood of every row."""
+        raise NotImplementedError("rows are known of linear predictors alone")
 
     def curvature(
         self, point: Float[np.ndarray, " dim"]

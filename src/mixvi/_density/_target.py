@@ -62,7 +62,7 @@ class Target:
     def n_predictors(self) -> int:
         """Expectations are integrals over so many dimensions; 0 where nothing is known of them."""
         if not isinstance(self.callable, LinearPredictor):
-            return 0
+            return getattr(self.callable, "n_predictors", 0)
         shape = self.structure.shapes[0]
         return shape[0] if len(shape) == 2 else 1
 

@@ -13,7 +13,6 @@ from .._approximate._levels import stein_on_many
 from .._approximate._search import Stop
 from .._approximate._stein import SteinState, stein
 from .._arrays._draws import OTHER_NODES, Draws, Quadrature
-from .._density._counted import predictors_of
 from .._density._protocol import Points, Rule
 from .._errors import Code
 from .._judge._fresh import Judged, judged, wants_more_draws
@@ -177,7 +176,7 @@ def enough_nodes(
     options = searching.case.options
 
     def error(spec: Quadrature) -> float:
-        state, density = searching.state, predictors_of(searching.state.density)
+        state, density = searching.state, searching.state.density
         coarse, fine = (
             density.expected_by_row(state.mean, state.root, one.make(np.dtype(np.float64)))
             for one in (spec, spec.doubled())

@@ -195,7 +195,7 @@ def refuse_family_as_data(data: Any) -> None:
 
 def fewest_nodes(n_predictors: int) -> Quadrature:
     """Where a search begins."""
-    return Quadrature(32) if n_predictors == 1 else Quadrature(max(256, 4 * n_predictors))
+    return Quadrature(32) if n_predictors == 1 else Quadrature(max(64, 4 * n_predictors))
 
 
 def checked(given: FitOptions) -> Options:

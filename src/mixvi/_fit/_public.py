@@ -28,7 +28,6 @@ from ._options import (
 from ._outcome import Outcome
 from ._posterior import Posterior
 from ._restarts import solve
-from ._threads import one_blas_thread
 
 
 @with_options(LaplaceOptions)
@@ -207,7 +206,7 @@ def _problem(
 
 def _attended(problem: Problem, warm: Posterior | None, watch: Watch | None) -> Outcome:
     try:
-        with one_blas_thread(problem.dim):
+        with problem.blas_threads:
             return solve(problem, warm)
     except KeyboardInterrupt:
         outcome = None if watch is None or not watch.keeps else given_back(problem, watch)

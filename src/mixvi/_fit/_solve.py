@@ -173,7 +173,7 @@ def _diagnosed(case: Case, fitted: Fitted, seen: Sequence[Mode]) -> Solution:
     exactly = not case.options.may_use_fewer
     fresh = judged(density, mean, root, key, n, fitted.judged, all_of_them=exactly)
     fitted = dataclasses.replace(fitted, judged=fresh)
-    if fresh.diagnosis.n_non_finite:
+    if fresh.diagnosis.n_non_finite or density.log_concave:
         return case, fitted, Elsewhere(), []
     # The mode is that of the hyperparameters of Laplace's evidence; a family has others.
     found = None if case.learns and fitted.state is not None else case.found

@@ -9,6 +9,8 @@ from typing import Any
 # Below this dimension matrices are small, and NumPy's threads only get into the way of XLA's: a
 # pass and the algebra after it take turns, and idle threads of the one keep the other waiting.
 MOST_ALONE = 500
+# Rows of a table from which on a second thread pays.
+MANY_ROWS = 5000
 
 
 class _Limit:
@@ -46,6 +48,12 @@ def one_blas_thread(dim: int) -> Iterator[None]:
         yield
     finally:
         _limit.leave(fit)
+
+
+def blas_for(rows: int) -> contextlib.AbstractContextManager[None]:
+    """Of closed forms over a table, where XLA has no part: all threads where the products of
+    matrices are large."""
+    return contextlib.nullcontext() if rows >= MANY_ROWS else one_blas_thread(0)
 
 
 @functools.cache

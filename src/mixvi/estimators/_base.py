@@ -1,6 +1,5 @@
 """What both estimators share: from a checked table to a posterior over the weights."""
 
-import math
 from collections.abc import Sequence
 from typing import Any
 
@@ -14,24 +13,27 @@ from .._errors import InputError
 from .._fit import fit
 from .._fit._options import one_of
 from .._fit._posterior import Posterior
-from .._fit._screen import screen
+from .._fit._threads import blas_for
 from ..models import (
-    RBF,
     Basis,
     Features,
+    GaussianProcess,
+    LeaveOneOut,
     Likelihood,
     Linear,
     Model,
     Predictive,
-    paper_starts,
-    spread_starts,
+    leave_one_out,
 )
+from ..models._choose import Candidate, Choice, Data, candidate, chosen
+from ..models._kernel import KERNELS
+from ._summary import summary
 from ._weights import standardiser
 
 # A dense Hessian of more weights than this is not worth its time.
 MOST_WEIGHTS = 3000
-# A model, what its basis learnt, and the data of its log density.
-Candidate = tuple[Model, dict[str, Any], dict[str, Any]]
+# Training rows that a Gaussian process takes as they are; inducing points, where there are more.
+MOST_DENSE, INDUCING = 1000, 300
 Table = Float[np.ndarray, "n features"]
 Vector = Float[np.ndarray, " n"]
 
@@ -44,11 +46,9 @@ class MVIBase(BaseEstimator):
     basis: Any
     n_basis: Any
     width_per_feature: Any
+    kernel: Any
     standardise: Any
     hyper_prior: Any
-    starts: Any
-    screen_by: Any
-    screen_steps: Any
     draws: Any
     optimiser: Any
     tol: Any
@@ -59,27 +59,26 @@ class MVIBase(BaseEstimator):
     # --- fitting ------------------------------------------------------------------------------
 
     def _fit_weights(self, x: Table, y: Vector, weight: Vector, likelihood: Likelihood) -> None:
-        """Standardises, builds the basis, screens the starts and fits."""
+        """Standardises, chooses the basis and fits."""
         self._check_settings()
         self._standardise(x, weight)
-        x = self._scaled(x)
-        seed = self._seed()
-        sizes = self._sizes()
-        # No more columns than there are centres to be had.
-        widest = min(max(sizes), len(np.unique(x, axis=0)))
-        candidates = [
-            self._candidate(x, y, weight, likelihood, size, widest, seed) for size in sizes
-        ]
-        chosen, hyper, init = self._screened(candidates, sizes, seed)
-        model, shared, data = candidates[chosen]
-        self._model, self._shared = model, shared
-        self.n_basis_ = int(shared["mask"].sum())
+        data, seed = Data.of(self._scaled(x), y, weight), self._seed()
+        with blas_for(len(y) * likelihood.n_outputs):
+            choice = self._chosen(data, likelihood, seed)
+        best = choice.best
+        self._model, self._shared = best.model, best.density.shared
+        self.n_basis_ = best.density.n_weights - 1
+        self.choices_ = [_told(one) for one in choice.tried]
+        density = best.density
+        if density.n_rows < len(y):  # chosen by some of the rows
+            density = self._model.density(
+                data.x, y, weight=weight, shared=self._shared, hyper=density.hyper
+            )
         self.posterior_: Posterior = fit(
-            model.log_density,
-            init,
-            data,
+            density,
+            best.found.mode.reshape(density.init.shape),
             family=self.family,
-            hyper=hyper,
+            hyper=density.hyper,
             draws=self.draws,
             optimiser=self.optimiser,
             key=seed,
@@ -87,37 +86,63 @@ class MVIBase(BaseEstimator):
             max_steps=self.max_steps,
             diagnostics=self.diagnostics,
         )
-        self.log_evidence_ = float(self.posterior_.log_evidence)
-        self.hyper_ = {name: np.asarray(v) for name, v in self.posterior_.hyper.items()}
-        self.n_iter_ = int(self.posterior_.stats.passes or self.posterior_.stats.mode_steps)
+        post = self.posterior_
+        self.log_evidence_ = float(post.log_evidence)
+        self.hyper_ = {name: np.asarray(value) for name, value in post.hyper.items()}
+        self.n_iter_ = int(post.stats.passes or post.stats.mode_steps)
+        self._leave_one_out(density, data)
+        if isinstance(self._model.basis, Linear):
+            self._name_coefficients()
 
-    def _screened(
-        self, candidates: list[Candidate], sizes: list[int], seed: int
-    ) -> tuple[int, dict[str, Any], Any]:
-        """Which candidate to take, with its hyperparameters and the mode there."""
-        starts, owner = [], []
-        for k, (model, shared, _) in enumerate(candidates):
-            its = self._starts(model, shared, seed)
-            starts += its
-            owner += [k] * len(its)
-        model, shared, _ = candidates[0]
-        init, self.screening_ = model.init(shared), []
-        if len(starts) == 1:
-            return 0, starts[0], init
-        found = screen(
-            model.log_density,
-            init,
-            starts,
-            data_of_start=[candidates[k][2] for k in owner],
-            family=self.screen_by,
-            steps=self.screen_steps,
-            key=seed,
+    def _chosen(self, data: Data, likelihood: Likelihood, seed: int) -> Choice:
+        weak = self.hyper_prior == "weak"
+        widths = None if self.width_per_feature == "auto" else bool(self.width_per_feature)
+        if self.basis == "rbf":
+            sizes = self._sizes()
+            self._refuse_many(max(sizes or [0]), likelihood, len(data.y))
+            return chosen(likelihood, data, sizes, widths, weak, seed)
+        basis = self._basis(data, widths)
+        self._refuse_many(self._n_columns(basis, data), likelihood, len(data.y))
+        best = candidate(Model(basis, likelihood, weak), data, None, seed)
+        return Choice(best, (best,))
+
+    def _basis(self, data: Data, widths: bool | None) -> Basis:
+        if callable(self.basis):
+            return Features(self.basis)
+        if self.basis == "linear":
+            return Linear()
+        sizes = self._sizes()
+        n = sizes[0] if sizes else (None if len(data.y) <= MOST_DENSE else INDUCING)
+        return GaussianProcess(self.kernel, n, bool(widths))
+
+    @staticmethod
+    def _n_columns(basis: Basis, data: Data) -> int:
+        if isinstance(basis, Linear):
+            return data.x.shape[1]
+        if isinstance(basis, GaussianProcess):
+            return min(basis.n_inducing or len(data.y), len(data.y))
+        return basis.n_columns(basis.fit_shared(data.x, 0))
+
+    def _refuse_many(self, columns: int, likelihood: Likelihood, n_rows: int) -> None:
+        if (n := (columns + 1) * likelihood.n_outputs) <= MOST_WEIGHTS:
+            return
+        name = "callable" if callable(self.basis) else self.basis
+        raise InputError(
+            f"the {name} basis has {n:,} weights for {n_rows} rows, more than {MOST_WEIGHTS:,}: "
+            'use basis="rbf", fewer n_basis, or reduce the features first (PCA in a pipeline, say).'
         )
-        self.screening_ = [
-            {"n_basis": sizes[k] if sizes[0] else None, "bound": float(score), "hyper": hyper}
-            for k, score, hyper in zip(owner, found.scores, found.hypers, strict=True)
-        ]
-        return owner[found.best], found.hyper, found.mode
+
+    def _leave_one_out(self, density: Any, data: Data) -> None:
+        post = self.posterior_
+        at = density.at(density._flat(post.hyper))
+        found = leave_one_out(at, post.flat_mean, post.root, post.family == "laplace", data.same)
+        self._loo: LeaveOneOut = found
+        self.loo_, self.loo_se_ = found.total - self._log_scale * found.weight.sum(), found.se
+
+    @property
+    def _log_scale(self) -> float:
+        """Of a scaled target: the density of `y` is that of the scaled one divided by the scale."""
+        return 0.0
 
     def _seed(self) -> int:
         if self.random_state is None or isinstance(self.random_state, int | np.integer):
@@ -127,59 +152,52 @@ class MVIBase(BaseEstimator):
     def _check_settings(self) -> None:
         one_of("hyper_prior", self.hyper_prior, ("weak", "flat"))
         if not callable(self.basis):
-            one_of("basis", self.basis, ("rbf", "linear"))
-        if not (isinstance(self.starts, int | np.integer) and self.starts > 0):
-            one_of("starts", self.starts, ("spread",))
+            one_of("basis", self.basis, ("rbf", "linear", "gp"))
+        if self.width_per_feature not in (True, False, "auto"):
+            raise InputError(
+                f'width_per_feature must be True, False or "auto", got {self.width_per_feature!r}.'
+            )
+        one_of("kernel", self.kernel, tuple(KERNELS))
 
-    def _sizes(self) -> list[int]:
-        """The numbers of basis functions to choose from; one zero for a basis without."""
-        if self.basis != "rbf":
-            return [0]
+    def _sizes(self) -> list[int] | None:
+        """The numbers of basis functions to choose from; None for as many as pay."""
+        if isinstance(self.n_basis, str) and self.n_basis == "auto":
+            return None
         sizes: list[Any] = [self.n_basis] if np.ndim(self.n_basis) == 0 else list(self.n_basis)
         whole = all(isinstance(size, int | np.integer) and size > 0 for size in sizes)
         if not (sizes and whole):
             raise InputError(
-                f"n_basis must be a positive integer or several, got {self.n_basis!r}."
+                f'n_basis must be "auto", a positive integer or several, got {self.n_basis!r}.'
             )
         return [int(size) for size in sizes]
 
-    def _candidate(
-        self,
-        x: Table,
-        y: Vector,
-        weight: Vector,
-        likelihood: Likelihood,
-        size: int,
-        widest: int,
-        seed: int,
-    ) -> Candidate:
-        basis = self._basis(size, widest)
-        shared = basis.fit_shared(x, seed)
-        if (n := (len(shared["mask"]) + 1) * likelihood.n_outputs) > MOST_WEIGHTS:
-            raise InputError(
-                f"the {basis.name} basis has {n:,} weights for {len(x)} rows, more than "
-                f'{MOST_WEIGHTS:,}: use basis="rbf", or reduce the features first (PCA in a '
-                "pipeline, say)."
-            )
-        # One model for all sizes: they differ in their padding, which is data.
-        model = Model(self._basis(widest, widest), likelihood, self.hyper_prior == "weak")
-        rows = basis.rows(x, shared)
-        take, kept = padding(len(x))
-        padded = {name: part[take] for name, part in rows.items()}
-        data = model.data(padded, shared, y[take], np.where(kept, weight[take], 0.0))
-        return model, shared, data
+    # --- coefficients -------------------------------------------------------------------------
 
-    def _basis(self, size: int, widest: int) -> Basis:
-        if callable(self.basis):
-            return Features(self.basis)
-        if self.basis == "linear":
-            return Linear()
-        return RBF(size, self.width_per_feature, widest)
+    def _name_coefficients(self) -> None:
+        """In the units of the table: of the standardised features the slope is `w / scale`."""
+        post, outputs = self.posterior_, self._model.likelihood.n_outputs
+        mean = post.flat_mean.reshape(outputs, -1)
+        # The intercept is what is left at zero: b - sum_j w_j centre_j / scale_j
+        size = mean.shape[1]
+        back = np.zeros((size, size))
+        back[np.arange(size - 1), np.arange(size - 1)] = 1 / self._scale
+        back[-1] = np.append(-self._centre / self._scale, 1.0)
+        unit = self._target_unit
+        made = unit * mean @ back.T
+        roots = np.asarray(post.root)
+        roots = np.diag(roots) if roots.ndim == 1 else roots
+        sd = unit * np.stack(
+            [np.sqrt(((back @ part) ** 2).sum(1)) for part in roots.reshape(outputs, size, -1)]
+        )
+        made[:, -1] += self._target_zero
+        one = outputs == 1
+        self.coef_, self.coef_sd_ = (a[0, :-1] if one else a[:, :-1] for a in (made, sd))
+        self.intercept_, self.intercept_sd_ = (
+            float(a[0, -1]) if one else a[:, -1] for a in (made, sd)
+        )
 
-    def _starts(self, model: Model, shared: dict[str, Any], seed: int) -> list[dict[str, Any]]:
-        if self.starts == "spread":
-            return spread_starts(model, shared)
-        return paper_starts(model, shared, int(self.starts), np.random.default_rng(seed))
+    # Zero and unit of a scaled target, in those of the data.
+    _target_zero, _target_unit = 0.0, 1.0
 
     # --- inputs -------------------------------------------------------------------------------
 
@@ -202,13 +220,13 @@ class MVIBase(BaseEstimator):
 
     def _lpd(self, X: Any, y: Vector, pointwise: bool, n_draws: int, key: Any) -> float | Vector:
         rows, predictive = self._rows(X), self._predictive
-        if len(y) != len(next(iter(rows.values()))):
-            raise InputError(f"X has {len(next(iter(rows.values())))} rows, y {len(y)}.")
-        if pointwise and self._model.likelihood.n_outputs == 1:
+        n = len(next(iter(rows.values())))
+        if len(y) != n:
+            raise InputError(f"X has {n} rows, y {len(y)}.")
+        if pointwise:
             return predictive.pointwise_lpd(rows, y)
         sample = self.posterior_.sample(key, n_draws)
-        found = predictive.lpd(rows, y, np.asarray(sample))
-        return found.pointwise if pointwise else found.joint
+        return predictive.lpd(rows, y, np.asarray(sample)).joint
 
     def predictor(self, X: Any) -> tuple[np.ndarray, np.ndarray]:
         """Posterior mean and standard deviation of the linear predictor (log odds for two classes;
@@ -218,35 +236,46 @@ class MVIBase(BaseEstimator):
             raise InputError("predictor: with several classes there is not one but several.")
         return self._predictive.predictor(rows)
 
+    def sample_y(self, X: Any, n_samples: int = 1, random_state: int = 0) -> np.ndarray:
+        """Draws of new observations at the rows of `X`, noise included: (rows, n_samples). Each
+        column comes from one draw of the weights."""
+        rows = self._rows(X)
+        return self._observed(self._predictive.sample(rows, n_samples, random_state).T)
+
+    def _observed(self, y: np.ndarray) -> np.ndarray:
+        """From the model's own scale to the user's."""
+        return y
+
     def summary(self) -> str:
-        """The model in a line, then the posterior's own summary."""
+        """The model, how well it predicts rows left out, then the posterior's own summary."""
         check_is_fitted(self)
-        model = self._model
-        about = f"{self.n_basis_} {model.basis.name} basis functions and a constant"
-        return f"{model.likelihood.name} on {about}\n{self.posterior_.summary()}"
+        return summary(self)
+
+
+def _told(one: Candidate) -> dict[str, Any]:
+    return {
+        "n_basis": one.size,
+        "width_per_feature": one.per_feature,
+        "loo": one.loo.mean,
+        "log_evidence": one.found.log_evidence,
+        "hyper": dict(one.density.hyper),
+    }
 
 
 def shared_n_basis(models: Sequence[MVIBase]) -> int:
     """One number of basis functions for several data sets (the splits of one, say), from estimators
-    fitted to each with `n_basis=(10, 20, 30)`: the one with the highest bounds in sum."""
-    sums: dict[int, float] = {}
+    fitted to each with `n_basis=(10, 20, 30)`: the one whose leave-one-out densities are highest
+    in sum."""
+    sums: dict[int, list[float]] = {}
     for model in models:
         check_is_fitted(model)
         best: dict[int, float] = {}
-        for row in model.screening_:
-            best[row["n_basis"]] = max(row["bound"], best.get(row["n_basis"], -math.inf))
-        for size, bound in best.items():
-            sums[size] = sums.get(size, 0.0) + bound
-    if not sums or None in sums:
-        raise InputError("shared_n_basis: fit with several values of n_basis first.")
-    return max(sums, key=lambda size: sums[size])
-
-
-def padding(n: int) -> tuple[np.ndarray, np.ndarray]:
-    """Row indices filled up to one of few lengths, and which are true: tables of nearly the same
-    length (folds of a cross-validation) then share compiled code. Small tables are filled up to 64
-    or 128, others by a quarter at most."""
-    step = 64 if n <= 128 else 1 << ((n - 1).bit_length() - 3)
-    length = math.ceil(n / step) * step
-    index = np.arange(length)
-    return np.minimum(index, n - 1), index < n
+        for row in model.choices_:
+            size = int(row["n_basis"])
+            best[size] = max(row["loo"], best.get(size, -np.inf))
+        for size, value in best.items():
+            sums.setdefault(size, []).append(value)
+    everywhere = {size: sum(its) for size, its in sums.items() if len(its) == len(models)}
+    if len(everywhere) < 2:
+        raise InputError("shared_n_basis: fit all with the same several values of n_basis first.")
+    return max(everywhere, key=lambda size: everywhere[size])

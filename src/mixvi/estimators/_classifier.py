@@ -23,29 +23,28 @@ class MVIClassifier(ClassifierMixin, MVIBase):
     family : str or family, default="auto"
         "auto" (as much as pays), "laplace", "mu", "eig", "lr", "full", "diag", or an instance such
         as `mixvi.LowRank(2)`.
-    basis : {"rbf", "linear"} or callable, default="rbf"
-        A callable gets the standardised table and returns columns (n, m). A constant is added.
-    n_basis : int or sequence of int, default=30
-        Number of radial basis functions; several are screened, the highest bound wins.
-    width_per_feature : bool, default=False
-        One width of the radial basis functions for each feature instead of one for all.
+    basis : {"rbf", "linear", "gp"} or callable, default="rbf"
+        Radial basis functions, the features themselves, or a Gaussian process. A callable gets the
+        standardised table and returns columns (n, m). A constant is added.
+    n_basis : "auto", int or sequence of int, default="auto"
+        Number of radial basis functions: as many as pay, or the best of several, by leave-one-out.
+        Of a Gaussian process the number of inducing points ("auto": all rows up to 1000, otherwise
+        300 centres).
+    width_per_feature : "auto" or bool, default="auto"
+        One width for each feature instead of one for all: "auto" where leave-one-out gains more by
+        it than the luck of the rows (False for a Gaussian process).
+    kernel : {"rbf", "matern12", "matern32", "matern52"}, default="rbf"
+        Of a Gaussian process.
     standardise : bool, default=True
         Features to mean 0 and standard deviation 1 (of the training rows).
     classes : array-like, default=None
         All labels, where a training set may lack some of them.
     hyper_prior : {"weak", "flat"}, default="weak"
         Prior on the log hyperparameters.
-    starts : "spread" or int, default="spread"
-        Starts for the hyperparameters: six spread over what is plausible, or that many random ones
-        as in the paper.
-    screen_by : str, default="laplace"
-        Whose bound ranks the starts.
-    screen_steps : int, default=10
-        Steps from each start before they are ranked.
     draws, optimiser, tol, max_steps, diagnostics
         As in `mixvi.fit`.
     random_state : int, RandomState or None, default=0
-        Seeds K-means, random starts and draws. None is 0 too: results are always reproducible.
+        Seeds K-means and draws. None is 0 too: results are always reproducible.
 
     Attributes
     ----------
@@ -57,9 +56,14 @@ class MVIClassifier(ClassifierMixin, MVIBase):
         Its bound on the log evidence (Laplace's evidence for "laplace"), the weak log priors of
         the hyperparameters included.
     hyper_ : dict
-        Learnt hyperparameters: `log_alpha` (prior precision), `log_width`.
-    screening_ : list of dict
-        Bound and hyperparameters that each start reached.
+        Learnt hyperparameters: `log_alpha` (prior precision), `log_width`; `log_amplitude` of a
+        Gaussian process.
+    loo_, loo_se_ : float
+        Leave-one-out log predictive density of the training rows, in sum, and its standard error.
+    choices_ : list of dict
+        What was tried: number of basis functions, leave-one-out density a row, evidence.
+    coef_, coef_sd_, intercept_, intercept_sd_
+        Of `basis="linear"`: means and standard deviations in the units of the table.
     n_basis_, n_features_in_, feature_names_in_, n_iter_
         As usual.
 
@@ -80,17 +84,15 @@ class MVIClassifier(ClassifierMixin, MVIBase):
         family="auto",
         *,
         basis="rbf",
-        n_basis=30,
-        width_per_feature=False,
+        n_basis="auto",
+        width_per_feature="auto",
+        kernel="rbf",
         standardise=True,
         classes=None,
         hyper_prior="weak",
-        starts="spread",
-        screen_by="laplace",
-        screen_steps=10,
         draws=None,
         optimiser="auto",
-        tol=1e-5,
+        tol=None,
         max_steps=1000,
         diagnostics=True,
         random_state=0,
@@ -99,12 +101,10 @@ class MVIClassifier(ClassifierMixin, MVIBase):
         self.basis = basis
         self.n_basis = n_basis
         self.width_per_feature = width_per_feature
+        self.kernel = kernel
         self.standardise = standardise
         self.classes = classes
         self.hyper_prior = hyper_prior
-        self.starts = starts
-        self.screen_by = screen_by
-        self.screen_steps = screen_steps
         self.draws = draws
         self.optimiser = optimiser
         self.tol = tol
@@ -151,6 +151,13 @@ class MVIClassifier(ClassifierMixin, MVIBase):
             )
         return found
 
+    def _score_left_out(self) -> str:
+        hit = self._loo.predicted == self._loo.y
+        return f"accuracy {self._loo.weight @ hit / self._loo.weight.sum():.3f}"
+
+    def _observed(self, y):
+        return self.classes_[y.astype(int)]
+
     def predict_proba(self, X):
         """Class probabilities (n, classes), the posterior integrated out."""
         rows = self._rows(X)
@@ -164,6 +171,6 @@ class MVIClassifier(ClassifierMixin, MVIBase):
 
     def log_predictive_density(self, X, y, pointwise=False, n_draws=10_000, key=0):
         """Of labels `y`: joint over all rows (a number; over `n_draws` draws of the weights, as in
-        the paper), or with `pointwise=True` of each row (by quadrature for two classes)."""
+        the paper), or with `pointwise=True` of each row (by quadrature)."""
         check_is_fitted(self)
         return self._lpd(X, self._indices(y).astype(np.float64), pointwise, n_draws, key)

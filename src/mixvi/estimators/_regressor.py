@@ -9,10 +9,14 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 
 from .._errors import InputError
 from .._fit._options import one_of
-from ..models import RealLikelihood, StudentT
-from ..models._likelihoods import REAL
+from ..models import LeaveOneOut, RealLikelihood, StudentT
+from ..models._noise import REAL
 from ._base import MVIBase
 from ._weights import centre_and_scale, weights_of
+
+
+def _mean(loo: LeaveOneOut) -> float:
+    return float(loo.weight @ loo.y / loo.weight.sum())
 
 
 class MVIRegressor(RegressorMixin, MVIBase):
@@ -30,14 +34,15 @@ class MVIRegressor(RegressorMixin, MVIBase):
         The distribution of `y` around the predictor; "poisson" is for counts, with a log link.
     df : float or None, default=4.0
         Degrees of freedom of "student_t"; None learns them.
-    basis, n_basis, width_per_feature, standardise, hyper_prior, starts, screen_by, screen_steps
+    basis, n_basis, width_per_feature, kernel, standardise, hyper_prior
         As for `MVIClassifier`. `standardise` also centres and scales `y` inside (not counts).
     draws, optimiser, tol, max_steps, diagnostics, random_state
         As for `MVIClassifier`.
 
     Attributes
     ----------
-    posterior_, log_evidence_, hyper_, screening_, n_basis_, n_features_in_, feature_names_in_
+    posterior_, log_evidence_, hyper_, loo_, loo_se_, choices_, coef_, coef_sd_, intercept_,
+    intercept_sd_, n_basis_, n_features_in_, feature_names_in_
         As for `MVIClassifier`. Evidence and hyperparameters are those of the scaled target.
 
     Examples
@@ -60,16 +65,14 @@ class MVIRegressor(RegressorMixin, MVIBase):
         noise="student_t",
         df=4.0,
         basis="rbf",
-        n_basis=30,
-        width_per_feature=False,
+        n_basis="auto",
+        width_per_feature="auto",
+        kernel="rbf",
         standardise=True,
         hyper_prior="weak",
-        starts="spread",
-        screen_by="laplace",
-        screen_steps=10,
         draws=None,
         optimiser="auto",
-        tol=1e-5,
+        tol=None,
         max_steps=1000,
         diagnostics=True,
         random_state=0,
@@ -80,11 +83,9 @@ class MVIRegressor(RegressorMixin, MVIBase):
         self.basis = basis
         self.n_basis = n_basis
         self.width_per_feature = width_per_feature
+        self.kernel = kernel
         self.standardise = standardise
         self.hyper_prior = hyper_prior
-        self.starts = starts
-        self.screen_by = screen_by
-        self.screen_steps = screen_steps
         self.draws = draws
         self.optimiser = optimiser
         self.tol = tol
@@ -98,11 +99,23 @@ class MVIRegressor(RegressorMixin, MVIBase):
         y = column_or_1d(y, warn=True).astype(np.float64)
         x, y, weight = weights_of(x, y, sample_weight)
         likelihood = self._likelihood(y)
-        self._y_centre, self._y_scale = 0.0, 1.0
+        self._target_zero, self._target_unit = 0.0, 1.0
         if self.standardise and not likelihood.discrete:
-            self._y_centre, self._y_scale = centre_and_scale(y, weight)
-        self._fit_weights(x, (y - self._y_centre) / self._y_scale, weight, likelihood)
+            self._target_zero, self._target_unit = centre_and_scale(y, weight)
+        self._fit_weights(x, (y - self._target_zero) / self._target_unit, weight, likelihood)
         return self
+
+    @property
+    def _log_scale(self) -> float:
+        return math.log(self._target_unit)
+
+    def _observed(self, y):
+        return self._target_zero + self._target_unit * y
+
+    def _score_left_out(self) -> str:
+        loo = self._loo
+        away, spread = (loo.weight @ (loo.y - one) ** 2 for one in (loo.predicted, _mean(loo)))
+        return f"R^2 {1 - away / spread:.3f}" if spread > 0 else "a target without spread"
 
     def _likelihood(self, y: np.ndarray) -> RealLikelihood:
         likelihood = self.noise if isinstance(self.noise, RealLikelihood) else self._named()
@@ -124,7 +137,7 @@ class MVIRegressor(RegressorMixin, MVIBase):
         rows, predictive = self._rows(X), self._predictive
         mean, sd = predictive.predictor(rows)
         mean, sd = self._model.likelihood.mean_and_sd(mean, sd)
-        mean, sd = self._y_centre + self._y_scale * mean, self._y_scale * sd
+        mean, sd = self._target_zero + self._target_unit * mean, self._target_unit * sd
         return (mean, sd) if return_std else mean
 
     def predict_quantiles(self, X, quantiles=(0.05, 0.5, 0.95)):
@@ -134,7 +147,7 @@ class MVIRegressor(RegressorMixin, MVIBase):
         if levels.ndim != 1 or not ((levels > 0) & (levels < 1)).all():
             raise InputError(f"quantiles must lie between 0 and 1, got {quantiles!r}.")
         found = self._predictive.quantiles(self._rows(X), levels)
-        return self._y_centre + self._y_scale * found
+        return self._target_zero + self._target_unit * found
 
     def log_predictive_density(self, X, y, pointwise=False, n_draws=10_000, key=0):
         """Of targets `y`: joint over all rows (a number; over `n_draws` draws of the weights, as in
@@ -142,6 +155,6 @@ class MVIRegressor(RegressorMixin, MVIBase):
         check_is_fitted(self)
         y = column_or_1d(np.asarray(y, dtype=np.float64))
         self._model.likelihood.check(y)
-        found = self._lpd(X, (y - self._y_centre) / self._y_scale, pointwise, n_draws, key)
+        found = self._lpd(X, (y - self._target_zero) / self._target_unit, pointwise, n_draws, key)
         # The density of y is that of the scaled target divided by the scale.
-        return found - math.log(self._y_scale) * (1 if pointwise else len(y))
+        return found - math.log(self._target_unit) * (1 if pointwise else len(y))

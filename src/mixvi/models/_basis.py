@@ -1,32 +1,44 @@
 """Basis functions: how a table becomes a design matrix, with hyperparameters that may be learnt.
 
-The last column is always the constant 1. Columns may be padded (a mask of zeros), so that bases of
-different size share one shape and with it compiled code: a padded weight meets a column of zeros
-and a N(0, 1) prior, which changes neither the evidence nor any other weight.
+    Phi(theta) = [columns(theta), constant]
+
+A basis says how a function of its columns changes with its hyperparameters, given the derivatives
+in the columns (`pull_back`), and how products with the columns do (`tangents`). Those of the house
+do so in closed form; one written with `jax.numpy` gets the first from JAX.
 """
 
 import abc
+import dataclasses
 import math
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-import equinox as eqx
-import jax.numpy as jnp
+import jax
 import numpy as np
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
+from .._arrays._namespace import namespace
 from .._errors import InputError
+from . import _by_jax
 from ._likelihoods import Hyper, normal_logpdf
 
 Rows = dict[str, Any]
 Shared = dict[str, Any]
 Table = Float[np.ndarray, "n features"]
+# The step of central differences, in hyperparameters, whose scale is one.
+STEP = 1e-5
+# K-means looks at so many rows for each centre, and at no fewer than this.
+ROWS_PER_CENTRE, LEAST_ROWS = 50, 5000
 
 
-class Basis(eqx.Module):
-    """What a basis must say. `fit_shared` and `rows` run on the host, once; `design` is traced."""
+class Basis(abc.ABC):
+    """What a basis must say. `columns` is a function of arrays (NumPy's or JAX's)."""
 
     name: ClassVar[str]
+    # The last column of the design.
+    constant: ClassVar[float] = 1.0
+    # Whether it has an amplitude of its own: the weights' prior precision is then one.
+    has_amplitude: ClassVar[bool] = False
 
     def start(self, shared: Shared) -> Hyper:
         """Where the search for its own hyperparameters begins."""
@@ -38,25 +50,77 @@ class Basis(eqx.Module):
         del hyper, shared
         return 0.0
 
-    @abc.abstractmethod
-    def fit_shared(self, x: Table, seed: int) -> Shared:
-        """What is learnt from training inputs and kept; its `mask` marks true columns."""
+    def log_prior_slopes(self, hyper: Hyper, shared: Shared) -> Hyper:
+        """Of `log_prior` in each of them."""
+        own = {name: hyper[name] for name in self.start(shared)}
+        if not own or type(self).log_prior is Basis.log_prior:
+            return {name: 0.0 * np.asarray(value) for name, value in own.items()}
+        return _by_jax.evaluated(jax.grad(lambda h: self.log_prior(h, shared) + 0.0), own)
 
-    def traced(self, shared: Shared) -> Shared:
-        """What of it `design` needs: compiled code then does not depend on the rest's shape."""
-        return shared
+    @abc.abstractmethod
+    def fit_shared(self, x: Table, seed: int, weight: np.ndarray | None = None) -> Shared:
+        """What is learnt from training inputs and kept."""
 
     @abc.abstractmethod
     def rows(self, x: Table, shared: Shared) -> Rows:
-        """What the design of these rows is made of: arrays with the rows on the first axis."""
+        """What the columns of these rows are made of: arrays with the rows on the first axis."""
 
     @abc.abstractmethod
-    def columns(self, rows: Rows, shared: Shared, hyper: Hyper) -> Float[Array, "n columns"]:
+    def columns(self, rows: Rows, shared: Shared, hyper: Hyper) -> Float[Any, "n columns"]:
         """The basis functions at these rows."""
 
-    def design(self, rows: Rows, shared: Shared, hyper: Hyper) -> Float[Array, "n weights"]:
-        columns = self.columns(rows, shared, hyper) * shared["mask"]
-        return jnp.concatenate([columns, jnp.ones((columns.shape[0], 1), columns.dtype)], axis=1)
+    def pull_back(
+        self, rows: Rows, shared: Shared, hyper: Hyper, columns: Any, slopes: Any
+    ) -> Hyper:
+        """`sum_nm slopes_nm d columns_nm / d theta` for each hyperparameter of its own."""
+        del columns
+        own = {name: hyper[name] for name in self.start(shared)}
+        if not own:
+            return {}
+
+        def made(own: Hyper, slopes: Any) -> Any:
+            return (self.columns(rows, shared, hyper | own) * slopes).sum()
+
+        return _by_jax.evaluated(jax.grad(made), own, slopes)
+
+    def tangents(
+        self, rows: Rows, shared: Shared, hyper: Hyper, columns: Any, w: Any, r: Any
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """`d (columns w) / d theta` (n, outputs, hyper) and `d (columns^T r) / d theta` (m,
+        outputs, hyper) for `w` (m, outputs) and `r` (n, outputs), in the order of the
+        hyperparameters' names; by central differences."""
+        along, across = [], []
+        for name in sorted(self.start(shared)):
+            for index in np.ndindex(np.shape(hyper[name])):
+                ahead, behind = (
+                    self._shifted(rows, shared, hyper, name, index, s) for s in (1, -1)
+                )
+                change = (ahead - behind) / (2 * STEP)
+                along.append(change @ w)
+                across.append(change.T @ r)
+        if not along:
+            return np.zeros((len(r), w.shape[1], 0)), np.zeros((*w.shape, 0))
+        return np.stack(along, -1), np.stack(across, -1)
+
+    def _shifted(
+        self, rows: Rows, shared: Shared, hyper: Hyper, name: str, index: tuple, sign: int
+    ) -> np.ndarray:
+        moved = np.array(hyper[name], dtype=np.float64)
+        moved[index] += sign * STEP
+        return np.asarray(self.columns(rows, shared, hyper | {name: moved}))
+
+    def leftover(self, rows: Rows, shared: Shared, hyper: Hyper, columns: Any) -> Any:
+        """Variance of the predictor at these rows that no weight explains; None for none."""
+        del rows, shared, hyper, columns
+
+    def design(self, rows: Rows, shared: Shared, hyper: Hyper) -> Float[Any, "n weights"]:
+        columns = self.columns(rows, shared, hyper)
+        xp = namespace(columns)
+        ones = xp.full((columns.shape[0], 1), self.constant)
+        return xp.concatenate([columns, ones], axis=1)
+
+    def n_columns(self, shared: Shared) -> int:
+        return int(shared["n_columns"])
 
 
 class Linear(Basis):
@@ -64,9 +128,9 @@ class Linear(Basis):
 
     name = "linear"
 
-    def fit_shared(self, x, seed):
-        del seed
-        return {"mask": np.ones(x.shape[1])}
+    def fit_shared(self, x, seed, weight=None):
+        del seed, weight
+        return {"n_columns": x.shape[1]}
 
     def rows(self, x, shared):
         del shared
@@ -77,22 +141,23 @@ class Linear(Basis):
         return rows["x"]
 
 
+@dataclasses.dataclass(frozen=True)
 class Features(Basis):
     """Columns made by a user's function of the table."""
 
-    function: Callable = eqx.field(static=True)
+    function: Callable
 
     name = "callable"
 
-    def fit_shared(self, x, seed):
-        del seed
-        return {"mask": np.ones(self._made(x).shape[1])}
+    def fit_shared(self, x, seed, weight=None):
+        del seed, weight
+        return {"n_columns": self._made(x).shape[1]}
 
     def rows(self, x, shared):
         made = self._made(x)
-        if made.shape[1] != len(shared["mask"]):
+        if made.shape[1] != shared["n_columns"]:
             raise InputError(
-                f"basis: the function made {len(shared['mask'])} columns in training and "
+                f"basis: the function made {shared['n_columns']} columns in training and "
                 f"{made.shape[1]} now."
             )
         return {"x": made}
@@ -113,15 +178,15 @@ class Features(Basis):
         return rows["x"]
 
 
+@dataclasses.dataclass(frozen=True)
 class RBF(Basis):
     """`exp(-|x - c_m|^2 / 2 r^2)`, centres `c_m` by K-means; `log_width` is `log r`.
 
-    `per_feature=True` learns one width for each feature. `padded_to` pads the columns.
+    `per_feature=True` learns one width for each feature.
     """
 
-    n_centres: int = eqx.field(static=True, default=30)
-    per_feature: bool = eqx.field(static=True, default=False)
-    padded_to: int = eqx.field(static=True, default=0)
+    n_centres: int = 30
+    per_feature: bool = False
 
     name = "rbf"
 
@@ -131,52 +196,108 @@ class RBF(Basis):
         return {"log_width": np.full(n_features, width) if self.per_feature else width}
 
     def log_prior(self, hyper, shared):
-        return jnp.sum(normal_logpdf(hyper["log_width"], shared["usual_log_width"], 1.0))
+        return width_prior(hyper["log_width"], shared["usual_log_width"])[0]
 
-    def fit_shared(self, x, seed):
-        centres = kmeans(x, self.n_centres, seed)
-        size = max(self.padded_to, len(centres))
-        mask = (np.arange(size) < len(centres)).astype(np.float64)
-        shared = {"mask": mask, "centres": np.resize(centres, (size, x.shape[1]))}
-        # Standardised points are about sqrt(2 Q) apart.
-        return shared | {"usual_log_width": np.float64(0.5 * math.log(x.shape[1]))}
+    def log_prior_slopes(self, hyper, shared):
+        return {"log_width": width_prior(hyper["log_width"], shared["usual_log_width"])[1]}
 
-    def traced(self, shared):
-        kept = ("mask", "usual_log_width", *(("centres",) if self.per_feature else ()))
-        return {name: shared[name] for name in kept}
+    def fit_shared(self, x, seed, weight=None):
+        centres = kmeans(x, self.n_centres, seed, weight)
+        return {
+            "n_columns": len(centres),
+            "centres": centres,
+            "usual_log_width": usual_log_width(x.shape[1]),
+        }
 
     def rows(self, x, shared):
         if self.per_feature:
             return {"x": np.asarray(x, dtype=np.float64)}
         # With one width the distances are all that is needed, once.
-        return {"square": _square_distances(x, shared["centres"])}
+        return {"square": square_distances(x, shared["centres"])}
 
     def columns(self, rows, shared, hyper):
         if not self.per_feature:
-            return jnp.exp(-0.5 * rows["square"] * jnp.exp(-2 * hyper["log_width"]))
-        scale = jnp.exp(-hyper["log_width"])
-        x, c = rows["x"] * scale, shared["centres"] * scale
-        square = (x**2).sum(1)[:, None] + (c**2).sum(1) - 2 * x @ c.T
-        return jnp.exp(-0.5 * jnp.maximum(square, 0.0))
+            xp = namespace(rows["square"], hyper["log_width"])
+            return xp.exp(rows["square"] * (-0.5 * xp.exp(-2 * hyper["log_width"])))
+        scale = namespace(hyper["log_width"]).exp(-hyper["log_width"])
+        square = scaled_distances(rows["x"] * scale, shared["centres"] * scale)
+        return namespace(square).exp(-0.5 * square)
+
+    def pull_back(self, rows, shared, hyper, columns, slopes):
+        by_columns = slopes * columns
+        xp = namespace(by_columns)
+        inverse = xp.exp(-2 * hyper["log_width"])
+        if not self.per_feature:
+            return {"log_width": inverse * (by_columns * rows["square"]).sum()}
+        return {"log_width": inverse * spread_of(by_columns, rows["x"], shared["centres"])}
+
+    def tangents(self, rows, shared, hyper, columns, w, r):
+        inverse = np.exp(-2 * hyper["log_width"])
+        if not self.per_feature:
+            change = columns * rows["square"] * inverse
+            return (change @ w)[..., None], (change.T @ r)[..., None]
+        # |x_q - c_q|^2 = x_q^2 - 2 x_q c_q + c_q^2: products of matrices, no array (n, m, q).
+        x, c = rows["x"], shared["centres"]
+        along, across = [], []
+        for one, other in zip(w.T, r.T, strict=True):
+            weighted = columns * one
+            along.append(x**2 * weighted.sum(1)[:, None] - 2 * x * (weighted @ c) + weighted @ c**2)
+            weighted = columns.T @ np.concatenate([other[:, None] * p for p in (x**2, x)], axis=1)
+            whole = (columns.T @ other)[:, None]
+            squares, products = np.split(weighted, 2, axis=1)
+            across.append(squares - 2 * c * products + whole * c**2)
+        return np.stack(along, 1) * inverse, np.stack(across, 1) * inverse
 
 
-def _square_distances(
+def usual_log_width(n_features: int) -> np.float64:
+    """Standardised points are about `sqrt(2 features)` apart."""
+    return np.float64(0.5 * math.log(n_features))
+
+
+def width_prior(log_width: Any, usual: Any) -> tuple[Any, Any]:
+    """`log_width ~ N(usual, 1)`, each: the log density and its slope."""
+    value = normal_logpdf(log_width, usual, 1.0)
+    return namespace(value).sum(value), usual - log_width
+
+
+def spread_of(slopes: Any, x: Any, c: Any) -> Any:
+    """`sum_nm slopes_nm (x_nq - c_mq)^2` for every feature q."""
+    by_row, by_column = slopes.sum(1), slopes.sum(0)
+    return by_row @ x**2 + by_column @ c**2 - 2 * (x * (slopes @ c)).sum(0)
+
+
+def scaled_distances(x: Any, c: Any) -> Any:
+    """Squared distances of rows; features may be scaled."""
+    square = (x**2).sum(1)[:, None] + (c**2).sum(1) - 2 * x @ c.T
+    return namespace(square).maximum(square, 0.0)
+
+
+def square_distances(
     x: Table, centres: Float[np.ndarray, "centres features"]
 ) -> Float[np.ndarray, "n centres"]:
+    """Without the cancellation that a product of matrices has for near points."""
     square = np.zeros((len(x), len(centres)))
     for feature in range(x.shape[1]):  # without an array of rows x centres x features
         square += (x[:, feature, None] - centres[:, feature]) ** 2
     return square
 
 
-def kmeans(x: Table, n_centres: int, seed: int) -> Float[np.ndarray, "centres features"]:
-    """At most `n_centres` centres; the distinct rows themselves where there are no more."""
+def kmeans(
+    x: Table, n_centres: int, seed: int, weight: np.ndarray | None = None
+) -> Float[np.ndarray, "centres features"]:
+    """At most `n_centres` centres; the distinct rows themselves where there are no more. A row that
+    is repeated is one that weighs more. Of very many rows some are taken."""
     try:
         from sklearn.cluster import KMeans
     except ImportError as err:
         raise ImportError("RBF centres need scikit-learn: pip install 'mixvi[sklearn]'") from err
-    distinct = np.unique(x, axis=0)
+    weight = np.ones(len(x)) if weight is None else weight
+    if len(x) > (most := max(LEAST_ROWS, ROWS_PER_CENTRE * n_centres)):
+        taken = np.sort(np.random.default_rng([seed, len(x)]).choice(len(x), most, replace=False))
+        x, weight = x[taken], weight[taken]
+    distinct, which = np.unique(x, axis=0, return_inverse=True)
     if len(distinct) <= n_centres:
         return distinct
-    found = KMeans(n_centres, n_init=3, random_state=seed).fit(x)  # type: ignore[arg-type]
-    return found.cluster_centers_
+    total = np.bincount(which.ravel(), weight, len(distinct))
+    found = KMeans(n_centres, n_init=1, random_state=seed)
+    return found.fit(distinct, sample_weight=total).cluster_centers_

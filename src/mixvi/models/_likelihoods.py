@@ -1,47 +1,44 @@
-"""Likelihoods: the log density of one observation given its linear predictor(s).
+"""Likelihoods: the log density `l(y, eta)` of one observation given its linear predictor(s).
 
-Each is one small class: `log_prob` of one observation, the hyperparameters of its own with a start
-and a weak prior, and how to predict. All functions work elementwise on arrays, with `jax.numpy`.
-To add one: a class here with the members that `Likelihood` asks for.
+Each is one small class: `log_prob`, the hyperparameters of its own with a start and a weak prior,
+and how to predict. Those of the house know their derivatives in closed form; one written with
+`jax.numpy` gets them from small elementwise kernels (`_by_jax.py`). To add one: a class with the
+members that `Likelihood` asks for.
 """
 
 import abc
+import dataclasses
 import math
 from typing import Any, ClassVar
 
-import equinox as eqx
 import jax
-import jax.numpy as jnp
-import jax.scipy.special as jsp
-import jax.scipy.stats as jst
 import numpy as np
-from jax import lax
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
 from .._arrays._draws import Quadrature
+from .._arrays._namespace import namespace, special
 from .._errors import InputError
+from . import _by_jax
 
 Hyper = dict[str, Any]
-NODES, CDF_NODES = 512, 256
-LOG_FLOOR = math.log(1e-3)
+# What the derivatives of a likelihood of one predictor are, of order 0, 1, ...
+Derivatives = list[Any]
+NODES = 512
+# Standard deviations of a predictor up to which a few hundred nodes see the bend of a sigmoid.
+FLAT = 12.0
 
 
 def normal_logpdf(x: Any, mean: Any, sd: float) -> Any:
-    """A prior that only says which values are odd."""
     return -0.5 * ((x - mean) / sd) ** 2 - math.log(sd * math.sqrt(2 * math.pi))
 
 
-def noise_prior(log_scale: Any, usual: float) -> Any:
-    """Weak, with a floor near a thousandth of the target's scale: rows that a basis can interpolate
-    would otherwise be explained by no noise at all, with unbounded evidence."""
-    return normal_logpdf(log_scale, usual, 2.0) - 0.5 * jnp.exp(-2 * (log_scale - LOG_FLOOR))
-
-
-class Likelihood(eqx.Module):
+class Likelihood(abc.ABC):
     """What a likelihood must say. `hyper` holds at least the entries of its own `start`."""
 
     name: ClassVar[str]
     discrete: ClassVar[bool] = False
+    # Log-concave in eta for every y: the posterior of the weights then has one mode.
+    log_concave: ClassVar[bool] = False
 
     @property
     def n_outputs(self) -> int:
@@ -57,98 +54,91 @@ class Likelihood(eqx.Module):
         del hyper
         return 0.0
 
-    @abc.abstractmethod
-    def log_prob(self, y: Array, eta: Array, hyper: Hyper) -> Array:
-        """`log p(y | eta)`."""
+    def log_prior_slopes(self, hyper: Hyper) -> Hyper:
+        """Of `log_prior` in each of them."""
+        own = {name: hyper[name] for name in self.start()}
+        if not own or type(self).log_prior is Likelihood.log_prior:
+            return {name: 0.0 for name in own}
+        return _by_jax.evaluated(jax.grad(lambda h: self.log_prior(h) + 0.0), own)
 
     @abc.abstractmethod
-    def mean(self, eta: Array, hyper: Hyper) -> Array:
+    def log_prob(self, y: Any, eta: Any, hyper: Hyper) -> Any:
+        """`log p(y | eta)`; of several predictors these are on the last axis of `eta`."""
+
+    # --- derivatives, one predictor: elementwise ----------------------------------------------
+
+    def derivatives(self, y: Any, eta: Any, hyper: Hyper, order: int) -> Derivatives:
+        """`[l, l', l'', l''']`, up to `order`."""
+        return _by_jax.derivatives(self, y, eta, hyper, order)
+
+    def hyper_slopes(
+        self, y: Any, eta: Any, hyper: Hyper, order: int, known: Derivatives
+    ) -> dict[str, Derivatives]:
+        """Of `[l, l', l'']`, up to `order`, in each hyperparameter of its own. `known`: the
+        derivatives in `eta` of one order more."""
+        del known
+        return _by_jax.hyper_slopes(self, y, eta, hyper, order)
+
+    # --- derivatives, K predictors: eta is (n, K, points) -------------------------------------
+
+    def several(self, y: Any, eta: Any, hyper: Hyper, order: int = 1) -> tuple[Any, ...]:
+        """Values (n, points) and, unless of order 0, gradients (n, K, points)."""
+        return _by_jax.several(self, y, eta, hyper)[: order + 1]
+
+    def several_hessians(self, y: Any, eta: Float[Any, "n k"], hyper: Hyper) -> Any:
+        """(n, K, K)."""
+        return _by_jax.several_hessians(self, y, eta, hyper)
+
+    def several_thirds(self, y: Any, eta: Float[Any, "n k"], hyper: Hyper, matrix: Any) -> Any:
+        """`sum_ij l'''_ijk S_ij` for symmetric matrices `S` (n, K, K): (n, K)."""
+        return _by_jax.several_thirds(self, y, eta, hyper, matrix)
+
+    # --- predictions --------------------------------------------------------------------------
+
+    @abc.abstractmethod
+    def mean(self, eta: Any, hyper: Hyper) -> Any:
         """`E(y | eta)`, or the location where that does not exist."""
 
     def mean_and_sd(self, mean: np.ndarray, sd: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """Of `mean(eta)`, what is predicted, for `eta ~ N(mean, sd^2)`."""
         return mean, sd
 
-    def check(self, y: np.ndarray) -> None:
+    def sample(self, rng: np.random.Generator, eta: np.ndarray, hyper: Hyper) -> np.ndarray:
+        """New observations, one for each `eta`."""
+        raise InputError(f"{self.name}: this likelihood does not say how to draw observations.")
+
+    def check(self, y: np.ndarray) -> None:  # noqa: B027
         """Raises an `InputError` where a target cannot be."""
 
-    def bump(self, y: Array, hyper: Hyper) -> tuple[Array, Array]:
+    def bump(self, y: Any, hyper: Hyper) -> tuple[Any, Any]:
         """Where in `eta` the likelihood of `y` bends, and how sharply: a centre and a width."""
         del hyper
-        return jnp.zeros_like(y), jnp.ones_like(y)
+        return 0 * y, 0 * y + 1.0
 
-    def predictive_log_prob(self, y: Array, mean: Array, sd: Array, hyper: Hyper) -> Array:
+    def predictive_log_prob(self, y: Any, mean: Any, sd: Any, hyper: Hyper) -> np.ndarray:
         """`log E p(y | eta)` for `eta ~ N(mean, sd^2)`, one predictor: trapezoids over nodes that
         follow the Gaussian and nodes that follow the likelihood, whichever is narrower."""
-        centre, width = self.bump(y, hyper)
-        ours = jnp.linspace(-8.0, 8.0, NODES)[:, None]
-        theirs = jnp.sinh(jnp.linspace(-12.0, 12.0, NODES))[:, None]
-        spread = jnp.maximum(sd, 1e-12 * (1 + jnp.abs(mean)))
+        centre, width = (np.asarray(one) for one in self.bump(y, hyper))
+        ours = np.linspace(-8.0, 8.0, NODES)[:, None]
+        theirs = np.sinh(np.linspace(-12.0, 12.0, NODES))[:, None]
+        spread = np.maximum(sd, 1e-12 * (1 + np.abs(mean)))
         low, high = mean - 38 * spread, mean + 38 * spread  # the normal density underflows there
-        nodes = [mean + spread * ours, jnp.clip(centre + width * theirs, low, high)]
-        eta = jnp.sort(jnp.concatenate(nodes), axis=0)
+        nodes = [mean + spread * ours, np.clip(centre + width * theirs, low, high)]
+        eta = np.sort(np.concatenate(nodes), axis=0)
         z = (eta - mean) / spread
-        value = self.log_prob(y, eta, hyper) - 0.5 * z**2 - 0.5 * math.log(2 * math.pi)
-        step = jnp.diff(z, axis=0)
-        both = jnp.logaddexp(value[1:], value[:-1]) + jnp.log(0.5 * step)
-        return jsp.logsumexp(jnp.where(step > 0, both, -jnp.inf), axis=0)
+        value = np.asarray(self.log_prob(y, eta, hyper)) - 0.5 * z**2 - 0.5 * math.log(2 * math.pi)
+        step = np.diff(z, axis=0)
+        with np.errstate(divide="ignore"):
+            both = np.logaddexp(value[1:], value[:-1]) + np.log(0.5 * step)
+        return log_sum(both)
 
 
-# Student's t is normal with variance sigma^2 / g, g ~ Gamma(df / 2, df / 2), and Cauchy is its
-# df = 1: a normal predictor plus such noise is normal given g. One integral, over u = log g, is
-# exact however narrow the noise is.
-
-
-def _mixture(df: Any) -> tuple[Array, Array]:
-    """Values of `g` and the logarithms of their weights."""
-    wide = 10 * jnp.sqrt(2 / df)
-    u = jnp.linspace(-60 / df - wide, jnp.log1p(wide + 80 / df), NODES)
-    log_weight = 0.5 * df * (u - jnp.exp(u))
-    return jnp.exp(u), log_weight - jsp.logsumexp(log_weight)
-
-
-def t_cdf(df: Any, sigma: Array, y: Array, mean: Array, sd: Array) -> Array:
-    def add(total: Array, node: tuple[Array, Array]) -> tuple[Array, None]:
-        g, log_share = node
-        scale = jnp.sqrt(sd**2 + sigma**2 / g)
-        return total + jnp.exp(log_share) * jsp.ndtr((y - mean) / scale), None
-
-    return lax.scan(add, jnp.zeros(jnp.broadcast_shapes(y.shape, mean.shape)), _mixture(df))[0]
-
-
-def t_log_prob(df: Any, sigma: Array, y: Array, mean: Array, sd: Array) -> Array:
-    g, log_share = (part[:, None] for part in _mixture(df))
-    scale = jnp.sqrt(sd**2 + sigma**2 / g)
-    return jsp.logsumexp(log_share + jst.norm.logpdf(y, mean, scale), axis=0)
-
-
-class RealLikelihood(Likelihood):
-    """For a real target: also a distribution function, from which quantiles come."""
-
-    @abc.abstractmethod
-    def cdf(self, y: Array, eta: Array, hyper: Hyper) -> Array:
-        """`P(Y <= y | eta)`."""
-
-    def predictive_cdf(self, y: Array, mean: Array, sd: Array, hyper: Hyper) -> Array:
-        """`P(Y <= y)` for `eta ~ N(mean, sd^2)`."""
-        rule = Quadrature(CDF_NODES).make(np.dtype(np.float64))
-
-        def add(total: Array, node: tuple[Array, Array]) -> tuple[Array, None]:
-            z, weight = node
-            return total + weight * self.cdf(y, mean + sd * z, hyper), None
-
-        return lax.scan(add, jnp.zeros_like(y), (rule.z, rule.weights))[0]
-
-    @abc.abstractmethod
-    def spread(self, hyper: Hyper) -> Array:
-        """A width of the noise, where the search for quantiles begins."""
-
-    def bump(self, y, hyper):
-        return y, self.spread(hyper) * jnp.ones_like(y)
-
-    def mean(self, eta, hyper):
-        del hyper
-        return eta
+def log_sum(values: np.ndarray) -> np.ndarray:
+    """`log sum exp` over the first axis."""
+    top = values.max(0)
+    top = np.where(np.isfinite(top), top, 0.0)
+    with np.errstate(divide="ignore"):
+        return top + np.log(np.exp(values - top).sum(0))
 
 
 class Bernoulli(Likelihood):
@@ -156,23 +146,59 @@ class Bernoulli(Likelihood):
 
     name = "bernoulli"
     discrete = True
+    log_concave = True
 
     def log_prob(self, y, eta, hyper):
+        return self.derivatives(y, eta, hyper, 0)[0]
+
+    def derivatives(self, y, eta, hyper, order):
+        # With e = exp(-|eta|) and r = 1 / (1 + e) nothing overflows, from one exponential:
+        # sigmoid(|eta|) = r, and p (1 - p) = e r^2.
         del hyper
-        return jax.nn.log_sigmoid((2 * y - 1) * eta)
+        xp = namespace(eta)
+        e = xp.exp(-abs(eta))
+        found = [xp.minimum((2 * y - 1) * eta, 0.0) - xp.log1p(e)]
+        if order > 0:
+            r = 1 / (1 + e)
+            p = xp.where(eta >= 0, r, e * r)
+            found.append(y - p)
+            if order > 1:
+                found.append(-e * r * r)
+            if order > 2:
+                found.append(found[2] * (1 - 2 * p))
+        return found
+
+    def hyper_slopes(self, y, eta, hyper, order, known):
+        return {}
 
     def mean(self, eta, hyper):
         del hyper
-        return jax.nn.sigmoid(eta)
+        return special(eta).expit(eta)
+
+    def predictive_log_prob(self, y, mean, sd, hyper):
+        # The sigmoid's poles are pi from the real line: trapezoids are exact where that is far in
+        # units of their spacing.
+        widest = float(np.max(sd, initial=0.0))
+        if not widest < FLAT:
+            return super().predictive_log_prob(y, mean, sd, hyper)
+        rule = Quadrature(64 if widest < 3 else 256).make(np.dtype(np.float64))
+        sign = 2 * np.asarray(y) - 1
+        eta = np.asarray(sign * mean)[..., None] + np.asarray(sd)[..., None] * rule.z
+        return np.log(np.maximum(self.mean(eta, hyper) @ rule.weights, 1e-300))
+
+    def sample(self, rng, eta, hyper):
+        return (rng.random(eta.shape) < self.mean(eta, hyper)).astype(np.float64)
 
 
+@dataclasses.dataclass(frozen=True)
 class Softmax(Likelihood):
     """K classes, one predictor for each (the last axis of `eta`); `y` is 0, ..., K - 1."""
 
-    n_classes: int = eqx.field(static=True)
+    n_classes: int
 
     name = "softmax"
     discrete = True
+    log_concave = True
 
     @property
     def n_outputs(self) -> int:
@@ -180,149 +206,43 @@ class Softmax(Likelihood):
 
     def log_prob(self, y, eta, hyper):
         del hyper
-        chosen = jnp.take_along_axis(eta, y.astype(int)[..., None], axis=-1)[..., 0]
-        return chosen - jsp.logsumexp(eta, axis=-1)
+        xp = namespace(eta)
+        chosen = xp.take_along_axis(eta, y.astype(int)[..., None], axis=-1)[..., 0]
+        return chosen - special(eta).logsumexp(eta, axis=-1)
+
+    def several(self, y, eta, hyper, order=1):
+        del hyper
+        xp = namespace(eta)
+        top = eta.max(1, keepdims=True)
+        e = xp.exp(eta - top)
+        total = e.sum(1, keepdims=True)
+        # The chosen class's own exponential may underflow: its predictor is taken as it is.
+        chosen = xp.take_along_axis(eta, y.astype(int)[:, None, None], axis=1)
+        value = (chosen - top - xp.log(total))[:, 0]
+        if order == 0:
+            return (value,)
+        hit = (y[:, None] == xp.arange(eta.shape[1]))[:, :, None]
+        return value, hit - e / total
+
+    def several_hessians(self, y, eta, hyper):
+        p = self.mean(eta, hyper)
+        return p[:, :, None] * p[:, None, :] - p[:, :, None] * namespace(p).eye(p.shape[1])
+
+    def several_thirds(self, y, eta, hyper, matrix):
+        # -d/d eta_k (sum_i p_i S_ii - p^T S p) at fixed S, with d p_i / d eta_k = p_i (1_ik - p_k)
+        xp, p = namespace(eta), self.mean(eta, hyper)
+        diagonal = xp.einsum("nii->ni", matrix)
+        along = xp.einsum("nij,nj->ni", matrix, p)
+        inner = (p * (diagonal - 2 * along)).sum(1, keepdims=True)
+        return p * (inner - diagonal + 2 * along)
 
     def mean(self, eta, hyper):
         """The probabilities of all classes, on the last axis."""
         del hyper
-        return jax.nn.softmax(eta, axis=-1)
+        e = namespace(eta).exp(eta - eta.max(-1, keepdims=True))
+        return e / e.sum(-1, keepdims=True)
 
-
-class Gaussian(RealLikelihood):
-    """`y = eta + sigma e`, `e` normal: the posterior is Gaussian, and every family finds it."""
-
-    name = "gaussian"
-
-    def start(self):
-        return {"log_sigma": -1.0}
-
-    def log_prior(self, hyper):
-        return noise_prior(hyper["log_sigma"], -1.0)
-
-    def log_prob(self, y, eta, hyper):
-        log_sigma = hyper["log_sigma"]
-        return (
-            -0.5 * ((y - eta) * jnp.exp(-log_sigma)) ** 2 - log_sigma - 0.5 * math.log(2 * math.pi)
-        )
-
-    def cdf(self, y, eta, hyper):
-        return jsp.ndtr((y - eta) * jnp.exp(-hyper["log_sigma"]))
-
-    def predictive_cdf(self, y, mean, sd, hyper):
-        return jsp.ndtr((y - mean) / jnp.sqrt(sd**2 + jnp.exp(2 * hyper["log_sigma"])))
-
-    def predictive_log_prob(self, y, mean, sd, hyper):
-        return jst.norm.logpdf(y, mean, jnp.sqrt(sd**2 + jnp.exp(2 * hyper["log_sigma"])))
-
-    def spread(self, hyper):
-        return jnp.exp(hyper["log_sigma"])
-
-
-class Cauchy(RealLikelihood):
-    """`y = eta + gamma e`, `e` Cauchy: outliers hardly matter, and no moment exists."""
-
-    name = "cauchy"
-
-    def start(self):
-        return {"log_gamma": -2.0}
-
-    def log_prior(self, hyper):
-        return noise_prior(hyper["log_gamma"], -2.0)
-
-    def log_prob(self, y, eta, hyper):
-        log_gamma = hyper["log_gamma"]
-        return -jnp.log1p(((y - eta) * jnp.exp(-log_gamma)) ** 2) - log_gamma - math.log(math.pi)
-
-    def cdf(self, y, eta, hyper):
-        return 0.5 + jnp.arctan((y - eta) * jnp.exp(-hyper["log_gamma"])) / math.pi
-
-    def predictive_cdf(self, y, mean, sd, hyper):
-        return t_cdf(1.0, jnp.exp(hyper["log_gamma"]), y, mean, sd)
-
-    def predictive_log_prob(self, y, mean, sd, hyper):
-        return t_log_prob(1.0, jnp.exp(hyper["log_gamma"]), y, mean, sd)
-
-    def spread(self, hyper):
-        return jnp.exp(hyper["log_gamma"])
-
-
-class StudentT(RealLikelihood):
-    """`y = eta + sigma e`, `e` Student-t with `df` degrees of freedom (learnt when None)."""
-
-    df: float | None = eqx.field(static=True, default=4.0)
-
-    name = "student_t"
-
-    def start(self):
-        own = {"log_sigma": -1.5}
-        return own if self.df is not None else own | {"log_df": math.log(4.0)}
-
-    def log_prior(self, hyper):
-        value = noise_prior(hyper["log_sigma"], -1.5)
-        return value if self.df is not None else value + normal_logpdf(hyper["log_df"], 1.5, 1.0)
-
-    def _df(self, hyper) -> Float[Array, ""] | float:
-        return jnp.exp(hyper["log_df"]) if self.df is None else self.df
-
-    def log_prob(self, y, eta, hyper):
-        df, log_sigma = self._df(hyper), hyper["log_sigma"]
-        constant = jsp.gammaln((df + 1) / 2) - jsp.gammaln(df / 2) - 0.5 * jnp.log(df * math.pi)
-        square = ((y - eta) * jnp.exp(-log_sigma)) ** 2
-        return constant - log_sigma - 0.5 * (df + 1) * jnp.log1p(square / df)
-
-    def cdf(self, y, eta, hyper):
-        df, t = self._df(hyper), (y - eta) * jnp.exp(-hyper["log_sigma"])
-        tail = 0.5 * jsp.betainc(0.5 * df, 0.5, df / (df + t**2))
-        return jnp.where(t > 0, 1 - tail, tail)
-
-    def predictive_cdf(self, y, mean, sd, hyper):
-        return t_cdf(self._df(hyper), jnp.exp(hyper["log_sigma"]), y, mean, sd)
-
-    def predictive_log_prob(self, y, mean, sd, hyper):
-        return t_log_prob(self._df(hyper), jnp.exp(hyper["log_sigma"]), y, mean, sd)
-
-    def spread(self, hyper):
-        return jnp.exp(hyper["log_sigma"])
-
-
-class Poisson(RealLikelihood):
-    """Counts with rate `exp(eta)`."""
-
-    name = "poisson"
-    discrete = True
-
-    def log_prob(self, y, eta, hyper):
-        del hyper
-        return y * eta - jnp.exp(eta) - jsp.gammaln(y + 1)
-
-    def mean(self, eta, hyper):
-        del hyper
-        return jnp.exp(eta)
-
-    def cdf(self, y, eta, hyper):
-        del hyper
-        count = jnp.floor(jnp.maximum(y, 0.0))
-        return jnp.where(y < 0, 0.0, jsp.gammaincc(count + 1, jnp.exp(eta)))
-
-    def spread(self, hyper):
-        del hyper
-        return jnp.ones(())
-
-    def bump(self, y, hyper):
-        del hyper
-        return jnp.log(y + 0.5), 1 / jnp.sqrt(y + 1)
-
-    def check(self, y):
-        if (y < 0).any() or (y != np.round(y)).any():
-            raise InputError('noise="poisson" needs counts: whole numbers that are not negative.')
-
-    def mean_and_sd(self, mean, sd):
-        # A log-normal rate.
-        rate = np.exp(mean + 0.5 * sd**2)
-        return rate, rate * np.sqrt(np.expm1(sd**2))
-
-
-REAL: dict[str, type[RealLikelihood]] = {
-    one.name: one for one in (Gaussian, StudentT, Cauchy, Poisson)
-}
+    def sample(self, rng, eta, hyper):
+        edges = np.cumsum(self.mean(eta, hyper), axis=-1)
+        u = rng.random(eta.shape[:-1])
+        return np.minimum((u[..., None] > edges).sum(-1), self.n_classes - 1).astype(np.float64)

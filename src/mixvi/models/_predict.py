@@ -1,190 +1,230 @@
 """Predictions that integrate the posterior: by quadrature for one predictor, otherwise over draws.
 
-Rows go through compiled code in blocks of one size, so that memory is bounded and new tables do not
-compile anew.
+Rows go in blocks, so that memory is bounded.
 """
 
-from collections.abc import Callable
+import dataclasses
+import math
+from collections.abc import Callable, Iterator
 from typing import Any
 
-import equinox as eqx
-import jax.numpy as jnp
-import jax.tree_util as jtu
 import numpy as np
-from jax import lax
-from jaxtyping import Array, Float
+from jaxtyping import Float
 
-from .._arrays._draws import SAMPLE, Matched, Nodes, Quadrature
-from .._arrays._roots import across, colour
-from .._density._target import precision_scope
+from .._arrays._draws import SAMPLE, Matched, Quadrature, generator
+from .._arrays._roots import colour, is_diagonal
 from .._fit._posterior import Posterior
-from ..metrics import LPD, log_predictive_density
+from ..metrics import LPD
 from ._basis import Rows, Shared
-from ._likelihoods import Likelihood, RealLikelihood
+from ._likelihoods import Hyper, log_sum
 from ._model import Model
+from ._noise import RealLikelihood
 
-BLOCK = 1024
+# Numbers of an array that is made at once.
+AT_ONCE = 2**20
 NODES = 512
 N_DRAWS = 2048
-FLOAT64 = np.dtype(np.float64)
+DRAWS_AT_ONCE = 1000
 
 
-class Predictive(eqx.Module):
-    """A model with its posterior. Functions take rows as `model.basis.rows` makes them."""
+@dataclasses.dataclass(frozen=True)
+class Predictive:
+    """A model with a Gaussian over its weights. Functions take rows as `model.basis.rows` makes
+    them."""
 
     model: Model
-    hyper: Any
+    hyper: Hyper
     shared: Shared
-    mean: Any
-    root: Any
+    mean: np.ndarray
+    root: np.ndarray
 
     @classmethod
     def of(cls, model: Model, shared: Shared, post: Posterior) -> "Predictive":
-        return cls(model, post.hyper, model.basis.traced(shared), post.flat_mean, post.root)
+        return cls(model, post.hyper or {}, shared, post.flat_mean, post.root)
 
-    # --- one predictor: eta_n ~ N(mean_n, sd_n^2) ---------------------------------------------
+    @property
+    def outputs(self) -> int:
+        return self.model.likelihood.n_outputs
+
+    # --- the linear predictor -----------------------------------------------------------------
 
     def predictor(self, rows: Rows) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and standard deviation of the linear predictor."""
-        return _in_blocks(_moments, self, rows)
+        """Mean and standard deviation of the linear predictor; of K, means (n, K) and covariances
+        (n, K, K)."""
+        mean, variance = self._in_blocks(self._moments, rows, per_row=len(self.mean))
+        return mean, np.sqrt(variance) if self.outputs == 1 else variance
+
+    def _moments(self, rows: Rows) -> tuple[np.ndarray, np.ndarray]:
+        design, leftover = self._design(rows)
+        if self.outputs == 1:
+            spread = design * self.root if is_diagonal(self.root) else design @ self.root
+            return design @ self.mean, (spread**2).sum(1) + leftover
+        k = self.outputs
+        mean = design @ self.mean.reshape(k, -1).T
+        own = np.eye(k) * np.reshape(leftover, (-1, 1, 1))
+        if is_diagonal(self.root):
+            variances = design**2 @ (self.root**2).reshape(k, -1).T
+            return mean, variances[:, :, None] * np.eye(k) + own
+        rows_of_root = self.root.reshape(k, design.shape[1], -1)
+        spread = np.stack([design @ part for part in rows_of_root], axis=1)
+        return mean, spread @ spread.transpose(0, 2, 1) + own
+
+    def _design(self, rows: Rows) -> tuple[np.ndarray, Any]:
+        """And the variance that no weight explains."""
+        basis = self.model.basis
+        design = np.asarray(basis.design(rows, self.shared, self.hyper))
+        leftover = basis.leftover(rows, self.shared, self.hyper, design[:, :-1])
+        return design, 0.0 if leftover is None else np.asarray(leftover)
+
+    # --- what is predicted --------------------------------------------------------------------
 
     def expectation(self, rows: Rows) -> np.ndarray:
         """`E(y)` for each row; for several classes their probabilities."""
-        if self.model.likelihood.n_outputs == 1:
-            return _in_blocks(_expected_mean, self, rows)
-        z = Matched(_even_draws(self.mean.size)).make(0, self.mean.size, SAMPLE)
-        return _in_blocks(_mean_over_draws, self, rows, self.coloured(z))
+        if self.outputs == 1:
+            return self._in_blocks(self._expected_mean, rows, per_row=NODES)
+        return self._in_blocks(self._mean_over_nodes, rows, per_row=self.outputs * N_DRAWS)
+
+    def _expected_mean(self, rows: Rows) -> np.ndarray:
+        mean, variance = self._moments(rows)
+        rule = Quadrature(NODES).make(np.dtype(np.float64))
+        at = mean[:, None] + np.sqrt(variance)[:, None] * rule.z
+        return np.asarray(self.model.likelihood.mean(at, self.hyper)) @ rule.weights
+
+    def _mean_over_nodes(self, rows: Rows) -> np.ndarray:
+        mean, covariance = self._moments(rows)
+        eta = self._at_nodes(mean, covariance)
+        return np.asarray(self.model.likelihood.mean(eta, self.hyper)).mean(1)
+
+    def _at_nodes(self, mean: np.ndarray, covariance: np.ndarray) -> np.ndarray:
+        """Of several predictors, matched points of their own Gaussian: (n, points, K)."""
+        z = Matched(N_DRAWS).make(0, self.outputs, SAMPLE)
+        values, vectors = np.linalg.eigh(covariance)
+        root = vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :]
+        return mean[:, None, :] + z @ root.transpose(0, 2, 1)
 
     def quantiles(self, rows: Rows, levels: np.ndarray) -> np.ndarray:
         """Quantiles of a new observation, noise included: (rows, levels)."""
-        return _in_blocks(_quantiles, self, rows, levels)
+        return self._in_blocks(lambda some: self._quantiles(some, levels), rows, 64 * len(levels))
+
+    def _quantiles(self, rows: Rows, levels: np.ndarray) -> np.ndarray:
+        """By bisection of the predictive distribution function, from a bracket that grows."""
+        likelihood, hyper = self.model.likelihood, self.hyper
+        assert isinstance(likelihood, RealLikelihood)
+        mean, variance = self._moments(rows)
+        mean, sd = mean[:, None], np.sqrt(variance)[:, None]
+
+        def share(y: np.ndarray) -> np.ndarray:
+            return np.asarray(likelihood.predictive_cdf(y, mean, sd, hyper))
+
+        centre = np.asarray(likelihood.mean(mean, hyper)) + 0 * levels
+        width = sd + np.asarray(likelihood.spread(hyper)) + 0 * levels
+        low, high = centre - width, centre + width
+        while np.isfinite(width).all():
+            too_high, too_low = share(low) > levels, share(high) < levels
+            if not (too_high.any() or too_low.any()):
+                break
+            low, high = np.where(too_high, low - width, low), np.where(too_low, high + width, high)
+            width = 2 * width
+        for _ in range(60):
+            middle = 0.5 * (low + high)
+            below = share(middle) < levels
+            low, high = np.where(below, middle, low), np.where(below, high, middle)
+            if (high - low <= 1e-12 * (1 + np.abs(middle))).all():
+                break
+        return np.ceil(low) + 0.0 if likelihood.discrete else 0.5 * (low + high)
+
+    # --- draws --------------------------------------------------------------------------------
 
     def coloured(self, z: np.ndarray) -> np.ndarray:
         """Draws of the weights, (draws, weights) or (draws, outputs, weights)."""
         w = self.mean + colour(self.root, z)
-        outputs = self.model.likelihood.n_outputs
-        return w if outputs == 1 else w.reshape(len(w), outputs, -1)
+        return w if self.outputs == 1 else w.reshape(len(w), self.outputs, -1)
+
+    def sample(self, rows: Rows, n: int, key: Any) -> np.ndarray:
+        """`n` new observations at every row, from one draw of the weights each: (n, rows)."""
+        rng = generator(key, SAMPLE)
+        w = self.coloured(rng.standard_normal((n, len(self.mean))))
+        design, leftover = self._design(rows)
+        eta = w @ design.T
+        # A kernel's own variance at new rows is drawn for each of them apart.
+        shape = eta.shape
+        eta = eta + np.sqrt(leftover) * rng.standard_normal(shape) if np.any(leftover) else eta
+        eta = eta if self.outputs == 1 else np.moveaxis(eta, 1, 2)
+        return self.model.likelihood.sample(rng, eta, self.hyper)
 
     # --- log predictive densities -------------------------------------------------------------
 
     def lpd(self, rows: Rows, y: np.ndarray, w: np.ndarray) -> LPD:
-        """Over the draws `w` of the weights, joint and pointwise."""
-        design = _in_blocks(_design, self, rows)
-        data = {"design": design, "y": np.asarray(y, dtype=np.float64)}
-        scored = _Scored(self.model.likelihood, self.hyper)
-        return log_predictive_density(scored, w, data)
+        """Over the draws `w` of the weights (draws, weights), joint and pointwise."""
+        design, leftover = self._design(rows)
+        y, likelihood = np.asarray(y, dtype=np.float64), self.model.likelihood
+        if np.any(leftover):
+            return self._lpd_with_leftover(design, np.sqrt(leftover), y, w)
+        over_draws, over_points = np.zeros(len(w)), np.full(len(y), -np.inf)
+        for some in _blocks(len(y), 512):
+            for part in _blocks(len(w), DRAWS_AT_ONCE):
+                eta = design[some] @ w[part].reshape(-1, design.shape[1]).T
+                eta = eta if self.outputs == 1 else _outputs_last(eta, self.outputs)
+                labels = y[some, None]
+                if self.outputs > 1:
+                    labels = np.broadcast_to(labels, eta.shape[:2])
+                value = np.asarray(likelihood.log_prob(labels, eta, self.hyper))
+                over_draws[part] += value.sum(0)
+                over_points[some] = np.logaddexp(over_points[some], log_sum(value.T))
+        joint = float(log_sum(over_draws) - math.log(len(w)))
+        return LPD(joint, over_points - math.log(len(w)))
+
+    def _lpd_with_leftover(self, design: Any, sd: Any, y: np.ndarray, w: np.ndarray) -> LPD:
+        """A kernel leaves each new row a variance of its own: integrated out, row by row."""
+        over_draws, over_points = np.zeros(len(w)), np.full(len(y), -np.inf)
+        for n in range(len(y)):
+            eta = w @ design[n]
+            value = self.model.likelihood.predictive_log_prob(
+                np.full(len(w), y[n]), eta, np.full(len(w), sd[n]), self.hyper
+            )
+            over_draws += value
+            over_points[n] = log_sum(value)
+        joint = float(log_sum(over_draws) - math.log(len(w)))
+        return LPD(joint, over_points - math.log(len(w)))
 
     def pointwise_lpd(self, rows: Rows, y: np.ndarray) -> np.ndarray:
-        """`log E p(y_n | eta_n)` by quadrature: for one predictor."""
-        y = np.asarray(y, dtype=np.float64)
-        return _in_blocks(_log_expected, self, {"rows": rows, "y": y})
+        """`log E p(y_n | eta_n)`: by quadrature, over matched points for several predictors."""
+        both = {"rows": rows, "y": np.asarray(y, dtype=np.float64)}
+        per_row = 2 * NODES if self.outputs == 1 else self.outputs * N_DRAWS
+        return self._in_blocks(self._log_expected, both, per_row)
+
+    def _log_expected(self, both: dict[str, Any]) -> np.ndarray:
+        mean, variance = self._moments(both["rows"])
+        likelihood, y = self.model.likelihood, both["y"]
+        if self.outputs == 1:
+            return likelihood.predictive_log_prob(y, mean, np.sqrt(variance), self.hyper)
+        eta = self._at_nodes(mean, variance)
+        labels = np.broadcast_to(y[:, None], eta.shape[:2])
+        value = np.asarray(likelihood.log_prob(labels, eta, self.hyper))
+        return log_sum(value.T) - math.log(value.shape[1])
+
+    def _in_blocks(self, function: Callable, rows: Any, per_row: int) -> Any:
+        """`per_row`: numbers that are made for each row on the way."""
+        leaves = list(_leaves(rows))
+        n, size = len(leaves[0]), max(16, AT_ONCE // max(per_row, 1))
+        done = [function(_taken(rows, some)) for some in _blocks(max(n, 1), size)]
+        if isinstance(done[0], tuple):
+            return tuple(np.concatenate(parts) for parts in zip(*done, strict=True))
+        return np.concatenate(done)
 
 
-class _Scored(eqx.Module):
-    likelihood: Likelihood
-    hyper: Any
-
-    def __call__(self, w: Array, data: dict[str, Array]) -> Float[Array, " n"]:
-        eta = data["design"] @ w if w.ndim == 1 else data["design"] @ w.T
-        return self.likelihood.log_prob(data["y"], eta, self.hyper)
+def _blocks(n: int, size: int) -> Iterator[slice]:
+    return (slice(first, min(first + size, n)) for first in range(0, n, size))
 
 
-def _even_draws(dim: int) -> int:
-    return max(N_DRAWS, 2 * dim + 2)
+def _leaves(rows: Any) -> Iterator[np.ndarray]:
+    for one in rows.values():
+        yield from _leaves(one) if isinstance(one, dict) else (one,)
 
 
-def _in_blocks(function: Callable, predictive: Predictive, rows: Any, *rest: Any) -> Any:
-    n = len(jtu.tree_leaves(rows)[0])
-    size = min(BLOCK, 1 << max(4, (n - 1).bit_length())) if n else 1
-    done = []
-    with precision_scope(FLOAT64):
-        for first in range(0, n, size):
-            # The last block is filled up, so that all have one shape.
-            index = np.minimum(np.arange(first, first + size), n - 1)
-            some = jtu.tree_map(lambda leaf: np.asarray(leaf)[index], rows)  # noqa: B023
-            out = function(predictive, some, *rest)
-            done.append(jtu.tree_map(lambda leaf: np.asarray(leaf)[: n - first], out))  # noqa: B023
-    return jtu.tree_map(lambda *parts: np.concatenate(parts), *done)
+def _taken(rows: Any, some: slice) -> Any:
+    return {k: _taken(v, some) if isinstance(v, dict) else v[some] for k, v in rows.items()}
 
 
-def _nodes() -> Nodes:
-    return Quadrature(NODES).make(FLOAT64)
-
-
-@eqx.filter_jit
-def _design(predictive: Predictive, rows: Rows) -> Float[Array, "n weights"]:
-    return predictive.model.basis.design(rows, predictive.shared, predictive.hyper)
-
-
-@eqx.filter_jit
-def _moments(predictive: Predictive, rows: Rows) -> tuple[Array, Array]:
-    design = predictive.model.basis.design(rows, predictive.shared, predictive.hyper)
-    root = jnp.asarray(predictive.root)
-    spread = across(design, root)
-    return design @ predictive.mean, jnp.sqrt((spread**2).sum(1))
-
-
-@eqx.filter_jit
-def _expected_mean(predictive: Predictive, rows: Rows) -> Float[Array, " n"]:
-    mean, sd = _moments(predictive, rows)
-    rule = _nodes()
-    at = mean + sd * rule.z[:, None]
-    return rule.weights @ predictive.model.likelihood.mean(at, predictive.hyper)
-
-
-@eqx.filter_jit
-def _mean_over_draws(predictive: Predictive, rows: Rows, w: Array) -> Float[Array, "n outputs"]:
-    design = predictive.model.basis.design(rows, predictive.shared, predictive.hyper)
-
-    def one(weights: Array) -> Array:
-        return predictive.model.likelihood.mean(design @ weights.T, predictive.hyper)
-
-    def add(total: Array, weights: Array) -> tuple[Array, None]:
-        return total + one(weights), None
-
-    zero = jnp.zeros((design.shape[0], w.shape[1]), design.dtype)
-    return lax.scan(add, zero, w)[0] / w.shape[0]
-
-
-@eqx.filter_jit
-def _log_expected(predictive: Predictive, block: dict[str, Any]) -> Float[Array, " n"]:
-    mean, sd = _moments(predictive, block["rows"])
-    return predictive.model.likelihood.predictive_log_prob(block["y"], mean, sd, predictive.hyper)
-
-
-@eqx.filter_jit
-def _quantiles(
-    predictive: Predictive, rows: Rows, levels: Float[Array, " levels"]
-) -> Float[Array, "n levels"]:
-    """By bisection of the predictive distribution function, from a bracket that grows."""
-    likelihood = predictive.model.likelihood
-    assert isinstance(likelihood, RealLikelihood)
-    mean, sd = _moments(predictive, rows)
-
-    def share(y: Float[Array, "n levels"]) -> Float[Array, "n levels"]:
-        return likelihood.predictive_cdf(y, mean[:, None], sd[:, None], predictive.hyper)
-
-    centre = likelihood.mean(mean, predictive.hyper)[:, None] + jnp.zeros_like(levels)
-    width = (sd[:, None] + likelihood.spread(predictive.hyper)) + jnp.zeros_like(levels)
-
-    def grow(bracket: tuple) -> tuple:
-        low, high, width = bracket
-        low = jnp.where(share(low) > levels, low - width, low)
-        high = jnp.where(share(high) < levels, high + width, high)
-        return low, high, 2 * width
-
-    def too_small(bracket: tuple) -> Array:
-        low, high, width = bracket
-        outside = (share(low) > levels) | (share(high) < levels)
-        return outside.any() & jnp.isfinite(width).all()
-
-    low, high, _ = lax.while_loop(too_small, grow, (centre - width, centre + width, width))
-
-    def halve(_: Any, bracket: tuple) -> tuple:
-        low, high = bracket
-        middle = 0.5 * (low + high)
-        below = share(middle) < levels
-        return jnp.where(below, middle, low), jnp.where(below, high, middle)
-
-    low, high = lax.fori_loop(0, 60, halve, (low, high))
-    return jnp.ceil(low) + 0.0 if likelihood.discrete else 0.5 * (low + high)
+def _outputs_last(eta: Float[np.ndarray, "n draws_outputs"], outputs: int) -> np.ndarray:
+    return eta.reshape(len(eta), -1, outputs)

@@ -1,0 +1,220 @@
+"""How many basis functions, and whether a width for each feature pays: by leave-one-out.
+
+Every candidate learns its hyperparameters by Laplace's evidence, takes a few steps to a better
+Gaussian, and is judged by the log predictive density of rows left out. Sizes double while that
+rises; where features have widths of their own they must gain more than the luck of the rows. Of
+many rows some are enough to choose.
+"""
+
+import dataclasses
+from collections.abc import Iterable, Sequence
+from typing import Any
+
+import numpy as np
+
+from .._approximate._evidence import is_usable, tuned_laplace
+from .._approximate._laplace import Laplace
+from .._approximate._search import Stop
+from .._approximate._stein import stein
+from .._arrays._draws import Quadrature
+from .._errors import Code, InputError
+from ._basis import RBF
+from ._density import ModelDensity
+from ._likelihoods import Hyper, Likelihood
+from ._loo import LeaveOneOut, equal_rows, leave_one_out
+from ._model import Model
+from ._noise import Gaussian
+
+FIRST_SIZE, ALWAYS, MOST_CHOSEN = 10, 40, 640
+# Weights that are tried without being asked for, and predictors of the rows that choose.
+MOST_WEIGHTS, MOST_PREDICTORS = 500, 2000
+# Evaluations of the evidence from every start, and from the best one on.
+SCREENING_STEPS, STEPS, STEPS_WITH_WIDTHS = 6, 60, 12
+# Steps to a Gaussian that is good enough to be judged.
+ROUGH = Stop(gain=0.02, max_steps=12, last_step=False)
+FLOAT64 = np.dtype(np.float64)
+
+
+@dataclasses.dataclass(frozen=True)
+class Data:
+    """A table on the scale of one. `same`: a number for each row, the same for equal rows."""
+
+    x: np.ndarray
+    y: np.ndarray
+    weight: np.ndarray
+    same: np.ndarray | None = None
+
+    @classmethod
+    def of(cls, x: np.ndarray, y: np.ndarray, weight: np.ndarray) -> "Data":
+        return cls(x, y, weight, equal_rows(x, y))
+
+    def some(self, n: int, seed: int) -> "Data":
+        """At most `n` rows."""
+        if len(self.y) <= n:
+            return self
+        taken = np.sort(np.random.default_rng([seed, n]).choice(len(self.y), n, replace=False))
+        return Data.of(self.x[taken], self.y[taken], self.weight[taken])
+
+
+@dataclasses.dataclass(frozen=True)
+class Candidate:
+    """A model at the hyperparameters with the highest evidence; `density` is taken there."""
+
+    model: Model
+    density: ModelDensity
+    found: Laplace
+    loo: LeaveOneOut
+
+    @property
+    def size(self) -> int:
+        return self.density.n_weights - 1
+
+    @property
+    def per_feature(self) -> bool:
+        return bool(getattr(self.model.basis, "per_feature", False))
+
+
+@dataclasses.dataclass(frozen=True)
+class Choice:
+    """The best candidate, and all that were tried."""
+
+    best: Candidate
+    tried: tuple[Candidate, ...]
+
+
+def tuned(
+    density: ModelDensity,
+    starts: Sequence[Hyper],
+    near: np.ndarray | None = None,
+    steps: int = STEPS,
+) -> tuple[ModelDensity, Laplace]:
+    """Laplace at the hyperparameters with the highest evidence: a few steps from every start, then
+    on from the best."""
+    near = density.init.ravel() if near is None else near
+    ends = []
+    for start in starts:
+        theta = density._flat(density.hyper | start)
+        few = steps if len(starts) == 1 else SCREENING_STEPS
+        ends.append(tuned_laplace(density, near, theta, "raise", few, look_beyond=False))
+    usable = [end for end in ends if is_usable(end[0])]
+    if not usable:
+        raise InputError(
+            "no hyperparameters were found at which the model has a mode: the first start says "
+            f"{ends[0][0].code.name.lower().replace('_', ' ')}."
+        )
+    found, at = max(usable, key=lambda end: end[0].log_evidence)
+    if len(starts) > 1 and at.code is not Code.OK:
+        found, at = tuned_laplace(density, found.mode, at.theta, "raise", steps, look_beyond=False)
+    return density.at(at.theta), found
+
+
+def candidate(
+    model: Model,
+    data: Data,
+    starts: Sequence[Hyper] | None,
+    seed: int,
+    like: Any = None,
+    steps: int = STEPS,
+) -> Candidate:
+    """`like`: a candidate that has the same centres."""
+    shared = None if like is None else like.density.shared
+    density = model.density(data.x, data.y, weight=data.weight, shared=shared, seed=seed)
+    starts = spread_starts(model, density.shared) if starts is None else starts
+    density, found = tuned(density, starts, steps=steps)
+    mean, root, at_mode = _improved(density, found)
+    return Candidate(model, density, found, leave_one_out(density, mean, root, at_mode, data.same))
+
+
+def _improved(density: ModelDensity, found: Laplace) -> tuple[np.ndarray, np.ndarray, bool]:
+    """A Gaussian a few steps on from Laplace's, which is exact for Gaussian noise."""
+    if isinstance(density.likelihood, Gaussian):
+        return found.mode, found.root, True
+    k = density.n_predictors
+    rule = Quadrature(32 if k == 1 else max(64, 4 * k)).make(FLOAT64, k)
+    state = stein(density, found.mode, found.root, rule, ROUGH)
+    sound = state.code in (Code.OK, Code.BOUND_OUT_OF_STEPS) and np.isfinite(state.root).all()
+    return (state.mean, state.root, False) if sound else (found.mode, found.root, True)
+
+
+def spread_starts(model: Model, shared: Any) -> list[Hyper]:
+    """A few starts spread over what is plausible for standardised inputs; nothing is random."""
+    base = model.hyper(shared)
+    if "log_width" not in base:
+        return [base]
+    alpha = {"log_alpha": np.float64(-1.0)} if "log_alpha" in base else {}
+    return [base | alpha | {"log_width": base["log_width"] + shift} for shift in (-0.7, 0.0, 0.7)]
+
+
+def chosen(
+    likelihood: Likelihood,
+    data: Data,
+    sizes: Sequence[int] | None,
+    per_feature: bool | None,
+    weak_prior: bool,
+    seed: int,
+) -> Choice:
+    """Of radial basis functions. `sizes`: those to choose from, None for as many as pay;
+    `per_feature`: None for where it pays."""
+    few = data.some(max(200, MOST_PREDICTORS // likelihood.n_outputs), seed)
+    tried: list[Candidate] = []
+
+    def made(basis: RBF, starts: Sequence[Hyper] | None, like: Any = None) -> Candidate:
+        # The fit that follows goes on with the hyperparameters.
+        steps = STEPS_WITH_WIDTHS if basis.per_feature else STEPS
+        model = Model(basis, likelihood, weak_prior)
+        tried.append(candidate(model, few, starts, seed, like, steps))
+        return tried[-1]
+
+    first_widths = bool(per_feature)
+    best = _best_size(made, first_widths, _sizes(likelihood, few, sizes), sizes is not None, None)
+    if per_feature is None and few.x.shape[1] > 1 and _affords_widths(few):
+        best = _with_widths(made, best, few, sizes is None and likelihood)
+    return Choice(best, tuple(tried))
+
+
+def _sizes(likelihood: Likelihood, data: Data, sizes: Sequence[int] | None) -> list[int]:
+    if sizes is not None:
+        return list(sizes)
+    most = min(MOST_CHOSEN, MOST_WEIGHTS // likelihood.n_outputs - 1, len(data.y) // 2)
+    doubled = [FIRST_SIZE]
+    while 2 * doubled[-1] <= most:
+        doubled.append(2 * doubled[-1])
+    return doubled
+
+
+def _best_size(
+    made: Any, per_feature: bool, sizes: Iterable[int], all_of_them: bool, best: Candidate | None
+) -> Candidate:
+    """The one with the highest leave-one-out density; sizes beyond a few that were not asked for
+    are tried while it rises by more than the luck of the rows."""
+    for size in sizes:
+        starts = None if best is None else [best.density.hyper]
+        one = made(RBF(size, per_feature), starts)
+        gain, se = (np.inf, 0.0) if best is None else one.loo.gain_over(best.loo)
+        best = one if gain > (se if size > ALWAYS else 0.0) else best
+        if not all_of_them and size >= ALWAYS and not gain > se:
+            break
+        if one.size < size:
+            break  # no more distinct rows
+    assert best is not None
+    return best
+
+
+def _affords_widths(data: Data) -> bool:
+    """A width for each feature is that many hyperparameters more."""
+    return data.weight.sum() >= 10 * data.x.shape[1]
+
+
+def _with_widths(made: Any, best: Candidate, data: Data, likelihood: Any) -> Candidate:
+    """With a width for each feature, where these gain more than the luck of the rows; then perhaps
+    with more basis functions. `likelihood`: where sizes may be chosen."""
+    hyper = dict(best.density.hyper)
+    hyper["log_width"] = np.full(data.x.shape[1], float(hyper["log_width"]))
+    widths = made(RBF(best.model.basis.n_centres, True), [hyper], like=best)
+    gain, se = widths.loo.gain_over(best.loo)
+    if not gain > se:
+        return best
+    if not likelihood:
+        return widths
+    more = [size for size in _sizes(likelihood, data, None) if size > widths.size]
+    return _best_size(made, True, more, False, widths)

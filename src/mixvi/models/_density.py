@@ -1,0 +1,269 @@
+"""A model with its data as a density in closed form: nothing is traced or compiled.
+
+    log p~(w | theta) = sum_n a_n l(y_n, eta_n; theta) + log N(w | 0, Lambda^-1) + log p(theta),
+    eta = Phi(theta) w + offset,        Lambda = alpha Lambda_0
+
+`a` are the rows' weights. Rows are taken in blocks: time is linear in their number, and beside the
+table itself only a few blocks are in memory. Here is what one predictor per row and several have in
+common: hyperparameters, blocks, the prior.
+"""
+
+import abc
+import copy
+import math
+from collections.abc import Iterator
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from .._arrays._roots import Root, is_diagonal
+from .._density._protocol import Density
+from ._basis import Basis, Rows, Shared
+from ._likelihoods import Hyper, Likelihood, normal_logpdf
+from ._precision import LOG_2PI, Precision
+
+# Numbers of a design that a block has, and that are kept from one question to the next.
+BLOCK, KEPT = 2**20, 2**26
+# Predictors that are looked at together.
+AT_ONCE = 2**19
+ALPHA_SD = 3.0
+
+Vector = Float[np.ndarray, " dim"]
+Square = Float[np.ndarray, "dim dim"]
+
+
+class Block(NamedTuple):
+    """Some rows, and their design."""
+
+    rows: Rows
+    phi: Float[np.ndarray, "n weights"]
+    y: Float[np.ndarray, " n"]
+    weight: Float[np.ndarray, " n"]
+    offset: Any
+    index: slice
+
+
+class ModelDensity(Density):
+    """What `Model.density` makes. `hyper` are the hyperparameters at which it is taken; `fit` may
+    learn them (`fit(density, density.init, hyper=density.hyper)`)."""
+
+    is_checked = True
+    # Which rows share their quadrature nodes, where there are several predictors.
+    groups: Any = None
+
+    def __init__(
+        self,
+        basis: Basis,
+        likelihood: Likelihood,
+        shared: Shared,
+        rows: Rows,
+        y: Float[np.ndarray, " n"],
+        weight: Float[np.ndarray, " n"],
+        hyper: Hyper,
+        offset: np.ndarray | None = None,
+        prior_precision: Any = None,
+        weak_prior: bool = True,
+    ):
+        self.basis, self.likelihood, self.shared = basis, likelihood, shared
+        self.rows, self.y, self.weight, self.offset = rows, y, weight, offset
+        self.weak_prior, self.n_rows = weak_prior, len(y)
+        self.log_concave = likelihood.log_concave
+        self.n_weights, self.n_predictors = basis.n_columns(shared) + 1, likelihood.n_outputs
+        self.dim = self.n_weights * self.n_predictors
+        self.precision = Precision.of(prior_precision, self.n_weights)
+        self.names = sorted(hyper)
+        self.shapes = {name: np.shape(hyper[name]) for name in self.names}
+        self.n_hyper = sum(math.prod(shape) for shape in self.shapes.values())
+        self.values_at_once = max(1, AT_ONCE // max(1, len(y) * self.n_predictors))
+        self._bind(hyper)
+
+    # --- hyperparameters ----------------------------------------------------------------------
+
+    def _bind(self, hyper: Hyper) -> None:
+        self.hyper = {name: np.asarray(hyper[name], dtype=np.float64) for name in self.names}
+        self._designs: list[np.ndarray] | None = None
+        self._known_prior: float | None = None
+
+    @property
+    def init(self) -> np.ndarray:
+        """Zero weights: where the search for the mode begins."""
+        several = self.n_predictors > 1
+        return np.zeros((self.n_predictors, self.n_weights) if several else self.n_weights)
+
+    @property
+    def theta(self) -> Float[np.ndarray, " hyper"]:
+        return self._flat(self.hyper)
+
+    def at(self, theta: Float[np.ndarray, " hyper"]) -> "ModelDensity":
+        other, first, hyper = copy.copy(self), 0, {}
+        for name, shape in self.shapes.items():
+            size = math.prod(shape)
+            hyper[name] = np.asarray(theta[first : first + size]).reshape(shape)
+            first += size
+        other._bind(hyper)
+        return other
+
+    def _flat(self, slopes: Hyper) -> Float[np.ndarray, " hyper"]:
+        """In the order of the names; zero where there is none."""
+        parts = [
+            np.broadcast_to(slopes.get(name, 0.0), shape).ravel()
+            for name, shape in self.shapes.items()
+        ]
+        return np.concatenate(parts) if parts else np.zeros(0)
+
+    def _place(self, name: str) -> slice:
+        """Of a hyperparameter among the numbers of theta."""
+        first = 0
+        for known, shape in self.shapes.items():
+            size = math.prod(shape)
+            if known == name:
+                return slice(first, first + size)
+            first += size
+        raise KeyError(name)
+
+    @property
+    def _basis_places(self) -> list[int]:
+        """Of the basis's hyperparameters, in the order of their names."""
+        places = (self._place(name) for name in sorted(self.basis.start(self.shared)))
+        return [i for place in places for i in range(place.start, place.stop)]
+
+    def _sum_slopes(self, *parts: Hyper) -> Float[np.ndarray, " hyper"]:
+        total: Hyper = {}
+        for part in parts:
+            for name, slope in part.items():
+                total[name] = total.get(name, 0.0) + np.asarray(slope)
+        return self._flat(total)
+
+    # --- rows ---------------------------------------------------------------------------------
+
+    def blocks(self) -> Iterator[Block]:
+        n, size = self.n_rows, self._rows_at_once
+        keep = n * self.n_weights <= KEPT
+        known = self._designs
+        made: list[np.ndarray] = []
+        for k, first in enumerate(range(0, n, size)):
+            index = slice(first, first + size)
+            whole = size >= n
+            rows = self.rows if whole else {name: one[index] for name, one in self.rows.items()}
+            phi = (
+                np.asarray(self.basis.design(rows, self.shared, self.hyper))
+                if known is None
+                else known[k]
+            )
+            if keep and known is None:
+                made.append(phi)
+            offset = 0.0 if self.offset is None else self.offset[index]
+            yield Block(rows, phi, self.y[index], self.weight[index], offset, index)
+        if keep and known is None:
+            self._designs = made
+
+    @property
+    def _rows_at_once(self) -> int:
+        if self.basis.has_amplitude:  # a kernel's columns depend on all rows
+            return max(1, self.n_rows)
+        return max(64, BLOCK // self.n_weights)
+
+    def _basis_slopes(self, block: Block, slopes: np.ndarray) -> Hyper:
+        """What derivatives in the design of a block are in the basis's hyperparameters."""
+        phi = block.phi[:, :-1]
+        return self.basis.pull_back(block.rows, self.shared, self.hyper, phi, slopes[:, :-1])
+
+    # --- the prior ----------------------------------------------------------------------------
+
+    @property
+    def alpha(self) -> float:
+        return float(np.exp(self.hyper["log_alpha"])) if "log_alpha" in self.hyper else 1.0
+
+    def _by_output(self, w: np.ndarray) -> np.ndarray:
+        """Flat weights (..., dim) as (weights, outputs, ...)."""
+        shaped = w.reshape(*w.shape[:-1], self.n_predictors, self.n_weights)
+        return np.moveaxis(shaped, (-1, -2), (0, 1))
+
+    def _prior_times(self, columns: np.ndarray) -> np.ndarray:
+        """`Lambda X` for `X` (dim, ...)."""
+        k, shape = self.n_predictors, columns.shape
+        if k == 1:
+            return self.alpha * self.precision.times(columns)
+        parts = columns.reshape(k, self.n_weights, -1)
+        made = np.stack([self.precision.times(part) for part in parts])
+        return self.alpha * made.reshape(shape)
+
+    def _log_prior(self, square: Any) -> Any:
+        """`log N(w | 0, Lambda^-1) + log p(theta)` with `square = w^T Lambda w`."""
+        log_det = self.n_predictors * self.precision.log_det + self.dim * math.log(self.alpha)
+        return 0.5 * (log_det - self.dim * LOG_2PI - square) + self._log_hyper_prior
+
+    @property
+    def _log_hyper_prior(self) -> float:
+        if not self.weak_prior:
+            return 0.0
+        if self._known_prior is not None:
+            return self._known_prior
+        value = self.basis.log_prior(self.hyper, self.shared) + self.likelihood.log_prior(
+            self.hyper
+        )
+        if "log_alpha" in self.hyper:
+            value = value + normal_logpdf(self.hyper["log_alpha"], 0.0, ALPHA_SD)
+        self._known_prior = float(value)
+        return self._known_prior
+
+    def _prior_slopes(self, square: float) -> Hyper:
+        """In the hyperparameters, of `_log_prior`."""
+        slopes: Hyper = {}
+        if self.weak_prior:
+            own = self.basis.log_prior_slopes(self.hyper, self.shared)
+            slopes = own | self.likelihood.log_prior_slopes(self.hyper)
+        if "log_alpha" in self.hyper:
+            weak = -self.hyper["log_alpha"] / ALPHA_SD**2 if self.weak_prior else 0.0
+            slopes = slopes | {"log_alpha": weak + 0.5 * (self.dim - square)}
+        return slopes
+
+    def _minus_prior(self, hessian: Square) -> Square:
+        k, size = self.n_predictors, self.n_weights
+        for one in range(k):
+            own = slice(one * size, (one + 1) * size)
+            hessian[own, own] = self.precision.add_to(hessian[own, own], self.alpha)
+        return hessian
+
+    def _expected_prior(self, mean: Vector, root: Root) -> tuple[float, Vector, Any, Hyper]:
+        """Under `N(mean, root root^T)`: value, the expected gradient, its product with `z^T` (the
+        diagonal of it for a diagonal root) and the slopes in the hyperparameters."""
+        pulled = self._prior_times(mean)
+        if is_diagonal(root):
+            scale = self.alpha * np.tile(self.precision.diagonal(), self.n_predictors)
+            bent = scale * root
+        else:
+            bent = self._prior_times(root)
+        square = float(mean @ pulled + (root * bent).sum())
+        return float(self._log_prior(square)), -pulled, -bent, self._prior_slopes(square)
+
+    # --- questions ----------------------------------------------------------------------------
+
+    def gradients(self, points):
+        values, gradients, _ = self._at_points(points, learns=False)
+        return values, gradients
+
+    def joint_gradients(self, points):
+        return self._at_points(points, learns=True)
+
+    @abc.abstractmethod
+    def _at_points(
+        self, points: Float[np.ndarray, "points dim"], learns: bool
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Values, gradients, and where it `learns` the mean gradient in the hyperparameters."""
+
+    @abc.abstractmethod
+    def expected_by_row(self, mean: Vector, root: Root, rule: Any) -> Float[np.ndarray, " n"]:
+        """`E l(y_n, eta_n)` for every row, unweighted."""
+
+    @abc.abstractmethod
+    def predictors(self, mean: Vector, root: Root) -> tuple[np.ndarray, np.ndarray]:
+        """Mean and variance of every `eta_n`, (n,) each; of K predictors (n, K) and (n, K, K)."""
+
+    def _prior_at_points(
+        self, points: Float[np.ndarray, "points dim"]
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """`w^T Lambda w` and `Lambda w` for many points."""
+        pulled = self._prior_times(np.ascontiguousarray(points.T)).T
+        return (pulled * points).sum(1), pulled

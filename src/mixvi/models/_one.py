@@ -1,0 +1,191 @@
+"""One linear predictor per row: mode, evidence and bound in closed form.
+
+    curvature    P = Phi^T diag(-a l'') Phi + Lambda
+    evidence     with Sigma = P^-1, h_n = phi_n^T Sigma phi_n, the derivative of -(1/2) log det P
+                 in w is (1/2) Phi^T (a l''' h); in Phi it is
+                 diag(a l'') Phi Sigma + (1/2) (a l''' h) w^T
+    bound        eta_n ~ N(m_n, s_n^2), s_n = |B^T phi_n|; with E over the nodes zeta of the rule,
+                 E g = Phi^T (a E l') - Lambda mu,
+                 E g z^T = Phi^T diag(a E[l' zeta] / s) Phi B - Lambda B
+
+The last is the exact gradient of the discrete rule (`E[l' zeta]`, not `s E l''`): searches need it.
+"""
+
+import numpy as np
+
+from .._arrays._draws import Nodes
+from .._arrays._roots import is_diagonal
+from .._density._protocol import EvidenceSlopes, Expectation
+from ._density import AT_ONCE, Block, ModelDensity
+
+
+class OnePredictor(ModelDensity):
+    def values(self, points):
+        total = self._log_prior(self._prior_at_points(points)[0])
+        for block in self.blocks():
+            for some in _slices(len(points), len(block.y)):
+                eta = block.phi @ points[some].T + np.reshape(block.offset, (-1, 1))
+                (value,) = self._derivatives(block, eta, 0)
+                total[some] += block.weight @ value
+        return total
+
+    def _at_points(self, points, learns):
+        square, pulled = self._prior_at_points(points)
+        values, gradients = self._log_prior(square), -pulled
+        slopes = [self._prior_slopes(float(square.mean()))] if learns else []
+        for block in self.blocks():
+            in_design = np.zeros_like(block.phi) if learns else None
+            for some in _slices(len(points), len(block.y)):
+                eta = block.phi @ points[some].T + np.reshape(block.offset, (-1, 1))
+                value, slope = self._derivatives(block, eta, 1)
+                slope *= block.weight[:, None]
+                values[some] += block.weight @ value
+                gradients[some] += slope.T @ block.phi
+                if in_design is not None:
+                    in_design += slope @ points[some] / len(points)
+                    slopes.append(self._own_slopes(block, eta, points, [value, slope]))
+            if in_design is not None:
+                slopes.append(self._basis_slopes(block, in_design))
+        return values, gradients, self._sum_slopes(*slopes) if learns else np.zeros(0)
+
+    def _own_slopes(self, block: Block, eta: np.ndarray, points: np.ndarray, known: list) -> dict:
+        """Of the likelihood's own hyperparameters, the mean over the points."""
+        known = [known[0], known[1] / block.weight[:, None]]
+        own = self.likelihood.hyper_slopes(block.y[:, None], eta, self.hyper, 0, known)
+        return {name: (block.weight @ one[0]).sum() / len(points) for name, one in own.items()}
+
+    def curvature(self, point):
+        square, pulled = self._prior_at_points(point[None])
+        value, gradient = float(self._log_prior(square)[0]), -pulled[0]
+        hessian = np.zeros((self.dim, self.dim))
+        for block in self.blocks():
+            eta = block.phi @ point + block.offset
+            one, slope, bend = self._derivatives(block, eta, 2)
+            value += float(block.weight @ one)
+            gradient += block.phi.T @ (block.weight * slope)
+            hessian += _weighted_square(block.phi, block.weight * bend)
+        return value, gradient, self._minus_prior(hessian)
+
+    def product(self, point, vector):
+        square, pulled = self._prior_at_points(np.stack([point, vector]))
+        value = float(self._log_prior(square[:1])[0])
+        gradient, product = -pulled[0], -pulled[1]
+        for block in self.blocks():
+            eta = block.phi @ point + block.offset
+            one, slope, bend = self._derivatives(block, eta, 2)
+            value += float(block.weight @ one)
+            gradient += block.phi.T @ (block.weight * slope)
+            product += block.phi.T @ (block.weight * bend * (block.phi @ vector))
+        return value, gradient, product
+
+    def evidence_slopes(self, mode, root):
+        prior = self._prior_slopes(float(mode @ self._prior_times(mode)))
+        if "log_alpha" in prior:  # of -(1/2) log det P
+            prior["log_alpha"] = prior["log_alpha"] - 0.5 * self._prior_trace(root)
+        slopes, in_w = [prior], np.zeros(self.dim)
+        mixed = np.zeros((self.dim, self.n_hyper))
+        for block in self.blocks():
+            a, phi = block.weight, block.phi
+            eta = phi @ mode + block.offset
+            found = self._derivatives(block, eta, 3)
+            spread = phi @ root
+            h = (spread * spread).sum(1)
+            _, slope, bend, third = (a * one for one in found)
+            in_w += 0.5 * phi.T @ (third * h)
+            in_design = np.outer(slope + 0.5 * third * h, mode)
+            in_design += (bend[:, None] * spread) @ root.T
+            slopes.append(self._basis_slopes(block, in_design))
+            own = self.likelihood.hyper_slopes(block.y, eta, self.hyper, 2, found)
+            slopes.append(
+                {
+                    name: a @ one[0] + 0.5 * (a * h) @ np.broadcast_to(one[2], h.shape)
+                    for name, one in own.items()
+                }
+            )
+            self._add_mixed(mixed, block, mode, slope, bend, own)
+        if "log_alpha" in self.hyper:
+            mixed[:, self._place("log_alpha")] -= self._prior_times(mode)[:, None]
+        nothing = np.zeros(self.n_hyper)
+        return EvidenceSlopes(self._sum_slopes(*slopes), mixed, in_w, nothing)
+
+    def _prior_trace(self, root: np.ndarray) -> float:
+        return float((root * self._prior_times(root)).sum())
+
+    def _add_mixed(self, mixed, block, mode, slope, bend, own) -> None:
+        """`d^2 l / dw dtheta = (dPhi)^T l' + Phi^T (l'' dPhi w + dl'/dtheta)`."""
+        parts = (block.rows, self.shared, self.hyper, block.phi[:, :-1])
+        along, across = self.basis.tangents(*parts, mode[:-1, None], slope[:, None])
+        places = self._basis_places
+        mixed[:-1, places] += across[:, 0]
+        mixed[:, places] += block.phi.T @ (bend[:, None] * along[:, 0])
+        for name, one in own.items():
+            mixed[:, self._place(name)] += (block.phi.T @ (block.weight * one[1]))[:, None]
+
+    # --- under a Gaussian ---------------------------------------------------------------------
+
+    def predictors(self, mean, root):
+        means, variances = np.empty(self.n_rows), np.empty(self.n_rows)
+        for block in self.blocks():
+            means[block.index] = block.phi @ mean + block.offset
+            variances[block.index] = _variance(block.phi, root)
+        return means, variances
+
+    def expect(self, mean, root, rule):
+        if not isinstance(rule, Nodes):
+            return super().expect(mean, root, rule)
+        value, gradient, cross, prior = self._expected_prior(mean, root)
+        slopes, z = [prior], rule.z
+        for block in self.blocks():
+            a, phi = block.weight, block.phi
+            spread = phi * root if is_diagonal(root) else phi @ root
+            sd = np.sqrt((spread * spread).sum(1))
+            eta = (phi @ mean + block.offset)[:, None] + sd[:, None] * z
+            found = self._derivatives(block, eta, 1)
+            value += float(a @ (found[0] @ rule.weights))
+            pull = a * (found[1] @ rule.weights)
+            # Where a row has no spread at all it has no share in the gradient of the root.
+            bend = a * (found[1] @ (rule.weights * z)) / np.where(sd > 0, sd, 1.0)
+            gradient += phi.T @ pull
+            if is_diagonal(root):
+                cross = cross + bend @ (phi * spread)
+                in_design = np.outer(pull, mean) + bend[:, None] * (spread * root)
+            else:
+                bent = bend[:, None] * spread
+                cross = cross + phi.T @ bent
+                in_design = np.outer(pull, mean) + bent @ root.T if self.n_hyper else None
+            if self.n_hyper:
+                slopes.append(self._basis_slopes(block, in_design))
+                own = self.likelihood.hyper_slopes(block.y[:, None], eta, self.hyper, 0, found)
+                slopes.append({k: a @ (one[0] @ rule.weights) for k, one in own.items()})
+        return Expectation(value, gradient, cross, self._sum_slopes(*slopes))
+
+    def expected_by_row(self, mean, root, rule):
+        found = np.empty(self.n_rows)
+        for block in self.blocks():
+            sd = np.sqrt(_variance(block.phi, root))
+            eta = (block.phi @ mean + block.offset)[:, None] + sd[:, None] * rule.z
+            found[block.index] = self._derivatives(block, eta, 0)[0] @ rule.weights
+        return found
+
+    def _derivatives(self, block: Block, eta: np.ndarray, order: int) -> list[np.ndarray]:
+        y = block.y if eta.ndim == 1 else block.y[:, None]
+        return self.likelihood.derivatives(y, eta, self.hyper, order)
+
+
+def _variance(phi: np.ndarray, root: np.ndarray) -> np.ndarray:
+    spread = phi * root if is_diagonal(root) else phi @ root
+    return (spread * spread).sum(1)
+
+
+def _weighted_square(phi: np.ndarray, by: np.ndarray) -> np.ndarray:
+    """`Phi^T diag(by) Phi`; where all have one sign half the work does."""
+    if (by <= 0).all():
+        root = np.sqrt(-by)[:, None] * phi
+        return -(root.T @ root)
+    return phi.T @ (by[:, None] * phi)
+
+
+def _slices(n: int, n_rows: int):
+    """Points that are looked at together."""
+    size = max(1, AT_ONCE // max(1, n_rows))
+    return (slice(first, first + size) for first in range(0, n, size))

@@ -1,0 +1,104 @@
+"""The prior precision of the weights, `Lambda = alpha Lambda_0`: one number, a diagonal, a dense or
+a sparse matrix. Every linear predictor has weights with the same prior."""
+
+import dataclasses
+import math
+from typing import Any
+
+import numpy as np
+
+from .._arrays._roots import is_diagonal
+from .._errors import InputError
+
+
+@dataclasses.dataclass(frozen=True)
+class Precision:
+    """`Lambda_0` for `size` weights: a vector (its diagonal), a matrix, or a SciPy sparse one."""
+
+    matrix: Any
+    log_det: float
+
+    @classmethod
+    def of(cls, given: Any, size: int) -> "Precision":
+        """Checked; None is the identity."""
+        if given is None:
+            return cls(np.ones(size), 0.0)
+        if hasattr(given, "tocsc"):
+            return _sparse(given, size)
+        array = np.asarray(given, dtype=np.float64)
+        if array.shape in ((), (size,)):
+            array = np.broadcast_to(array, (size,)).copy()
+            _refuse(not (np.isfinite(array).all() and (array > 0).all()))
+            return cls(array, float(np.log(array).sum()))
+        _refuse_shape(array.shape, size)
+        _refuse(not (np.isfinite(array).all() and np.allclose(array, array.T)))
+        try:
+            factor = np.linalg.cholesky(array)
+        except np.linalg.LinAlgError:
+            _refuse(True)
+            raise
+        return cls(array, 2 * float(np.log(np.diagonal(factor)).sum()))
+
+    @property
+    def size(self) -> int:
+        return self.matrix.shape[0]
+
+    @property
+    def is_diagonal(self) -> bool:
+        return self.matrix.ndim == 1
+
+    def times(self, columns: np.ndarray) -> np.ndarray:
+        """`Lambda_0 X` for `X` (size, ...)."""
+        if self.is_diagonal:
+            return (self.matrix * columns.T).T
+        return self.matrix @ columns
+
+    def add_to(self, hessian: np.ndarray, scale: float) -> np.ndarray:
+        """`hessian - scale Lambda_0`, in place."""
+        if self.is_diagonal:
+            hessian[np.diag_indices(self.size)] -= scale * self.matrix
+        elif hasattr(self.matrix, "tocoo"):
+            coo = self.matrix.tocoo()
+            hessian[coo.row, coo.col] -= scale * coo.data
+        else:
+            hessian -= scale * self.matrix
+        return hessian
+
+    def diagonal(self) -> np.ndarray:
+        return self.matrix if self.is_diagonal else self.matrix.diagonal()
+
+    def trace(self, root: np.ndarray) -> float:
+        """`tr B^T Lambda_0 B`; of a diagonal root a vector stands for it."""
+        if is_diagonal(root):
+            return float(self.diagonal() @ root**2)
+        return float((root * self.times(root)).sum())
+
+
+def _sparse(given: Any, size: int) -> Precision:
+    from scipy.sparse import csc_matrix
+    from scipy.sparse.linalg import splu
+
+    matrix = csc_matrix(given, dtype=np.float64)
+    _refuse_shape(matrix.shape, size)
+    matrix.sum_duplicates()
+    _refuse(not np.isfinite(matrix.data).all() or abs(matrix - matrix.T).max() > 1e-8)
+    factor = splu(matrix, diag_pivot_thresh=0.0, options={"SymmetricMode": True})
+    pivots = factor.U.diagonal()
+    _refuse(not (pivots > 0).all())
+    return Precision(matrix, float(np.log(pivots).sum()))
+
+
+def _refuse_shape(shape: tuple, size: int) -> None:
+    if shape != (size, size):
+        raise InputError(
+            f"prior_precision has shape {shape}; it must be a number, a vector of length {size} "
+            f"or a matrix ({size}, {size}): one row for each weight, the constant's last."
+        )
+
+
+def _refuse(bad: bool) -> None:
+    if bad:
+        raise InputError("prior_precision must be finite, symmetric and positive (definite).")
+
+
+LOG_2PI = math.log(2 * math.pi)

@@ -1,0 +1,271 @@
+"""Several linear predictors per row (softmax): the same in blocks, one row of weights for each.
+
+    eta_nk = phi_n^T w_k        P_kl = Phi^T diag(-a l''_kl) Phi + [k = l] Lambda
+
+Under a Gaussian the K predictors of a row are jointly Gaussian, `N(m_n, S_n)`, `S_n = L_n L_n^T`.
+The rule's nodes zeta are in K dimensions; the bound's derivative in `S_n` follows from that in
+`L_n` by the derivative of the Cholesky factor (Murray 2016):
+
+    V_n = E[l' zeta^T],    dS_n = (1/2) L^-T (F + F^T) L^-1,    F = tril(L^T V), its diagonal halved
+"""
+
+import functools
+from typing import Any
+
+import numpy as np
+
+from .._arrays._draws import SETS, Nodes
+from .._arrays._roots import is_diagonal
+from .._density._protocol import EvidenceSlopes, Expectation
+from ._density import AT_ONCE, Block, ModelDensity
+
+
+class SeveralPredictors(ModelDensity):
+    def values(self, points):
+        total = self._log_prior(self._prior_at_points(points)[0])
+        for block in self.blocks():
+            for some in self._slices(len(points), len(block.y)):
+                eta = self._eta(block, points[some])
+                (value,) = self.likelihood.several(block.y, eta, self.hyper, order=0)
+                total[some] += block.weight @ value
+        return total
+
+    def _at_points(self, points, learns):
+        square, pulled = self._prior_at_points(points)
+        values, gradients = self._log_prior(square), -pulled
+        slopes = [self._prior_slopes(float(square.mean()))] if learns else []
+        for block in self.blocks():
+            in_design = np.zeros_like(block.phi) if learns else None
+            for some in self._slices(len(points), len(block.y)):
+                value, slope = self.likelihood.several(
+                    block.y, self._eta(block, points[some]), self.hyper
+                )
+                slope = slope * block.weight[:, None, None]
+                values[some] += block.weight @ value
+                gradients[some] += np.einsum(
+                    "nks,nd->skd", slope, block.phi, optimize=True
+                ).reshape(-1, self.dim)
+                if in_design is not None:
+                    w = self._by_output(points[some])
+                    in_design += np.einsum("nks,dks->nd", slope, w, optimize=True) / len(points)
+            if in_design is not None:
+                slopes.append(self._basis_slopes(block, in_design))
+        return values, gradients, self._sum_slopes(*slopes) if learns else np.zeros(0)
+
+    def _eta(self, block: Block, points: np.ndarray) -> np.ndarray:
+        """(n, K, points)"""
+        w = self._by_output(points).reshape(self.n_weights, -1)
+        eta = (block.phi @ w).reshape(len(block.y), self.n_predictors, -1)
+        return eta if self.offset is None else eta + block.offset.reshape(len(eta), -1, 1)
+
+    def _slices(self, n: int, n_rows: int):
+        size = max(1, AT_ONCE // max(1, n_rows * self.n_predictors))
+        return (slice(first, first + size) for first in range(0, n, size))
+
+    def curvature(self, point):
+        square, pulled = self._prior_at_points(point[None])
+        value, gradient = float(self._log_prior(square)[0]), -pulled[0]
+        hessian = np.zeros((self.dim, self.dim))
+        for block in self.blocks():
+            eta = self._eta(block, point[None])
+            one, slope = self.likelihood.several(block.y, eta, self.hyper)
+            value += float(block.weight @ one[:, 0])
+            slope = slope[:, :, 0] * block.weight[:, None]
+            gradient += (slope.T @ block.phi).ravel()
+            bend = self.likelihood.several_hessians(block.y, eta[:, :, 0], self.hyper)
+            hessian += self._assembled(block.phi, bend * block.weight[:, None, None])
+        return value, gradient, self._minus_prior(hessian)
+
+    def _assembled(self, phi: np.ndarray, by: np.ndarray) -> np.ndarray:
+        """Blocks `Phi^T diag(by_kl) Phi`."""
+        k, size = self.n_predictors, self.n_weights
+        made = np.empty((k, size, k, size))
+        for i in range(k):
+            # All blocks of a row of them from one product.
+            wide = (phi[:, None, :] * by[:, i, i:, None]).reshape(len(phi), -1)
+            part = (phi.T @ wide).reshape(size, k - i, size)
+            made[i, :, i:, :] = part
+            made[i:, :, i, :] = part.transpose(1, 2, 0)
+        return made.reshape(self.dim, self.dim)
+
+    def product(self, point, vector):
+        square, pulled = self._prior_at_points(np.stack([point, vector]))
+        value = float(self._log_prior(square[:1])[0])
+        gradient, product = -pulled[0], -pulled[1]
+        for block in self.blocks():
+            eta, along = self._eta(block, point[None]), self._by_output(vector)
+            one, slope = self.likelihood.several(block.y, eta, self.hyper)
+            bend = self.likelihood.several_hessians(block.y, eta[:, :, 0], self.hyper)
+            moved = np.einsum("nkl,nl->nk", bend, block.phi @ along)
+            value += float(block.weight @ one[:, 0])
+            gradient += ((slope[:, :, 0] * block.weight[:, None]).T @ block.phi).ravel()
+            product += ((moved * block.weight[:, None]).T @ block.phi).ravel()
+        return value, gradient, product
+
+    def evidence_slopes(self, mode, root):
+        prior = self._prior_slopes(float(mode @ self._prior_times(mode)))
+        if "log_alpha" in prior:
+            trace = float((root * self._prior_times(root)).sum())
+            prior["log_alpha"] = prior["log_alpha"] - 0.5 * trace
+        slopes, in_w = [prior], np.zeros(self.dim)
+        mixed = np.zeros((self.dim, self.n_hyper))
+        covariance, w = root @ root.T, self._by_output(mode)
+        for block in self.blocks():
+            a, phi, eta = block.weight, block.phi, self._eta(block, mode[None])
+            _, slope = self.likelihood.several(block.y, eta, self.hyper)
+            eta, slope = eta[:, :, 0], slope[:, :, 0] * a[:, None]
+            bend = a[:, None, None] * self.likelihood.several_hessians(block.y, eta, self.hyper)
+            spread = self._spread(phi, covariance)
+            third = self.likelihood.several_thirds(
+                block.y, eta, self.hyper, self._row_covariances(phi, spread)
+            )
+            third = 0.5 * a[:, None] * third
+            in_w += (third.T @ phi).ravel()
+            in_design = (slope + third) @ w.T + np.einsum("nkl,nkld->nd", bend, spread)
+            slopes.append(self._basis_slopes(block, in_design))
+            self._add_mixed(mixed, block, w, slope, bend)
+        if "log_alpha" in self.hyper:
+            mixed[:, self._place("log_alpha")] -= self._prior_times(mode)[:, None]
+        return EvidenceSlopes(self._sum_slopes(*slopes), mixed, in_w, np.zeros(self.n_hyper))
+
+    def _spread(self, phi: np.ndarray, covariance: np.ndarray) -> np.ndarray:
+        """`Sigma_kl phi_n`, (n, K, K, weights)."""
+        k, size = self.n_predictors, self.n_weights
+        # Sigma (k d, l e) as (e, k l d)
+        wide = covariance.reshape(k, size, k, size).transpose(3, 0, 2, 1).reshape(size, -1)
+        return (phi @ wide).reshape(len(phi), k, k, size)
+
+    def _row_covariances(self, phi: np.ndarray, spread: np.ndarray) -> np.ndarray:
+        return np.einsum("nkld,nd->nkl", spread, phi, optimize=True)
+
+    def _add_mixed(self, mixed, block, w, slope, bend) -> None:
+        """As for one predictor."""
+        parts = (block.rows, self.shared, self.hyper, block.phi[:, :-1])
+        along, across = self.basis.tangents(*parts, w[:-1], slope)
+        moved = np.einsum("nkl,nlh->nkh", bend, along)
+        change = np.einsum("nd,nkh->kdh", block.phi, moved, optimize=True)
+        change[:, :-1] += across.transpose(1, 0, 2)
+        mixed[:, self._basis_places] += change.reshape(self.dim, -1)
+
+    # --- under a Gaussian ---------------------------------------------------------------------
+
+    def predictors(self, mean, root):
+        k = self.n_predictors
+        means, covariances = np.empty((self.n_rows, k)), np.empty((self.n_rows, k, k))
+        for block in self.blocks():
+            means[block.index] = self._eta(block, mean[None])[:, :, 0]
+            covariances[block.index] = self._covariances(block.phi, root)
+        return means, covariances
+
+    def _covariances(self, phi: np.ndarray, root: np.ndarray) -> np.ndarray:
+        """Of the predictors of every row, (n, K, K)."""
+        k = self.n_predictors
+        if is_diagonal(root):
+            variances = phi**2 @ (root**2).reshape(k, -1).T
+            return variances[:, :, None] * np.eye(k)
+        return self._row_covariances(phi, self._spread(phi, root @ root.T))
+
+    def expect(self, mean, root, rule):
+        if not isinstance(rule, Nodes):
+            return super().expect(mean, root, rule)
+        value, gradient, cross, prior = self._expected_prior(mean, root)
+        slopes, w = [prior], self._by_output(mean)
+        whole = None if is_diagonal(root) else root @ root.T
+        curved = np.zeros((self.dim, self.dim)) if whole is not None else None
+        for block in self.blocks():
+            phi = block.phi
+            covariance = self._covariances(phi, root)
+            factor = row_roots(covariance)
+            eta, z = self._at_nodes(block, mean, factor, rule)
+            found, slope = self.likelihood.several(block.y, eta, self.hyper)
+            weighted = slope * rule.weights
+            value += float(block.weight @ (found @ rule.weights))
+            pull = block.weight[:, None] * weighted.sum(2)
+            gradient += (pull.T @ phi).ravel()
+            in_covariance = root_slopes(factor, weighted @ z.transpose(0, 2, 1))
+            in_covariance *= block.weight[:, None, None]
+            # d/dB of sum_n tr(dS_n S_n): 2 dS phi phi^T B
+            if whole is None:
+                diagonal = np.einsum("nkk->nk", in_covariance)
+                cross = cross + 2 * (diagonal.T @ phi**2).ravel() * root
+            else:
+                assert curved is not None
+                curved += self._assembled(phi, 2 * in_covariance)
+            if self.n_hyper:
+                in_design = pull @ w.T + self._spread_slopes(phi, in_covariance, root, whole)
+                slopes.append(self._basis_slopes(block, in_design))
+        if curved is not None:
+            cross = cross + curved @ root
+        return Expectation(value, gradient, cross, self._sum_slopes(*slopes))
+
+    def _spread_slopes(self, phi, in_covariance, root, whole) -> np.ndarray:
+        if whole is None:
+            diagonal = np.einsum("nkk->nk", in_covariance)
+            return 2 * phi * (diagonal @ (root**2).reshape(self.n_predictors, -1))
+        return 2 * np.einsum("nkl,nkld->nd", in_covariance, self._spread(phi, whole), optimize=True)
+
+    def expected_by_row(self, mean, root, rule):
+        found = np.empty(self.n_rows)
+        for block in self.blocks():
+            factor = row_roots(self._covariances(block.phi, root))
+            eta, _ = self._at_nodes(block, mean, factor, rule)
+            (value,) = self.likelihood.several(block.y, eta, self.hyper, order=0)
+            found[block.index] = value @ rule.weights
+        return found
+
+    def _at_nodes(self, block: Block, mean: np.ndarray, factor: np.ndarray, rule: Nodes) -> Any:
+        """Predictors (n, K, nodes), and the nodes of every row."""
+        group = self.groups[block.index] % SETS
+        z = _by_set(rule)[group]
+        return self._eta(block, mean[None]) + factor @ z, z
+
+    @property
+    def _rows_at_once(self) -> int:
+        # Arrays (n, K, K, weights) and (n, K, nodes) are made.
+        k = self.n_predictors
+        return max(16, min(super()._rows_at_once, 2**22 // max(k * k * self.n_weights, 512 * k)))
+
+
+@functools.lru_cache(maxsize=8)
+def _nodes_by_set(key: int, z: Any) -> np.ndarray:
+    del key
+    return np.ascontiguousarray(z.array.transpose(1, 2, 0))
+
+
+class _Held:
+    """An array, compared by identity: rules are made once and kept."""
+
+    def __init__(self, array: np.ndarray):
+        self.array = array
+
+    def __eq__(self, other: object) -> bool:
+        return isinstance(other, _Held) and other.array is self.array
+
+    def __hash__(self) -> int:
+        return id(self.array)
+
+
+def _by_set(rule: Nodes) -> np.ndarray:
+    """(sets, K, nodes)"""
+    return _nodes_by_set(len(rule.weights), _Held(rule.z))
+
+
+def row_roots(covariance: np.ndarray) -> np.ndarray:
+    """Lower roots of many small matrices, which may just fail to be definite by rounding."""
+    try:
+        return np.linalg.cholesky(covariance)
+    except np.linalg.LinAlgError:
+        k = covariance.shape[-1]
+        trace = np.einsum("nkk->n", covariance)
+        lifted = 1e-12 * np.maximum(trace, 1e-300)[:, None, None] * np.eye(k)
+        return np.linalg.cholesky(covariance + lifted)
+
+
+def root_slopes(factor: np.ndarray, in_root: np.ndarray) -> np.ndarray:
+    """The derivative in `S = L L^T` of what has the derivative `in_root` in `L`."""
+    lower = np.tril(factor.transpose(0, 2, 1) @ in_root)
+    k = factor.shape[-1]
+    lower[:, np.arange(k), np.arange(k)] *= 0.5
+    both = 0.5 * (lower + lower.transpose(0, 2, 1))
+    inverse = np.linalg.inv(factor)
+    return inverse.transpose(0, 2, 1) @ both @ inverse
