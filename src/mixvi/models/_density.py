@@ -17,6 +17,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float
 
+from .._approximate._laplace import covariance_root
 from .._arrays._roots import Root, is_diagonal
 from .._density._protocol import Density
 from ._basis import Basis, Rows, Shared
@@ -260,6 +261,17 @@ class ModelDensity(Density):
     @abc.abstractmethod
     def predictors(self, mean: Vector, root: Root) -> tuple[np.ndarray, np.ndarray]:
         """Mean and variance of every `eta_n`, (n,) each; of K predictors (n, K) and (n, K, K)."""
+
+    @abc.abstractmethod
+    def of_sites(
+        self, mean: Vector, slope: np.ndarray, curvature: np.ndarray
+    ) -> tuple[Vector, Square] | None:
+        """The Gaussian whose rows have these slopes and curvatures at the predictors of `mean`: its
+        mean and a root of its covariance; None where it has none."""
+
+    def _solved(self, mean: Vector, pull: Vector, hessian: Square) -> tuple[Vector, Square] | None:
+        root, log_det, _ = covariance_root(-self._minus_prior(hessian), "raise")
+        return (mean + root @ (root.T @ pull), root) if math.isfinite(log_det) else None
 
     def _prior_at_points(
         self, points: Float[np.ndarray, "points dim"]

@@ -7,7 +7,9 @@ Taking the site out leaves the cavity
     1 / v_ = 1 / v - t,        m_ = m - v_ g
 
 and the row is predicted from that: `log of the integral of p(y_n | eta) N(eta | m_, v_)`. For
-several predictors the same with matrices. Hyperparameters stay where they are. Rows that are equal
+several predictors the same with matrices. `m` and `v` are those of the Gaussian that the sites
+themselves make, `P = Lambda + Phi^T diag(t) Phi`: near the best Gaussian they are its own, and
+sites of a rough one still go together. Hyperparameters stay where they are. Rows that are equal
 leave together, so that a row of weight two is two rows.
 """
 
@@ -88,7 +90,7 @@ def _one(
     density: OnePredictor, mean: np.ndarray, root: np.ndarray, at_mode: bool, same: Any
 ) -> LeaveOneOut:
     m, v = density.predictors(mean, root)
-    likelihood, hyper, y = density.likelihood, density.hyper, density.y
+    likelihood, hyper, y, a = density.likelihood, density.hyper, density.y, density.weight
     if at_mode:
         _, slope, bend = likelihood.derivatives(y, m, hyper, 2)
     else:
@@ -97,18 +99,20 @@ def _one(
         slope, bend = (
             one @ rule.weights for one in likelihood.derivatives(y[:, None], eta, hyper, 2)[1:]
         )
-    slope, curvature = (
-        _together(density.weight * slope, same),
-        _together(-density.weight * bend, same),
-    )
+    slope, curvature, at = a * slope, -a * bend, m
+    if not at_mode and (whole := density.of_sites(mean, slope, curvature)) is not None:
+        m, v = density.predictors(*whole)
+    slope, curvature = _together(slope, same), _together(curvature, same)
     share = np.minimum(curvature * v, MOST_SHARE)
     cavity = v / (1 - share)
-    centre, sd = m - cavity * slope, np.sqrt(cavity)
+    # m_ / v_ = m / v - (g + t m_site)
+    centre = m - cavity * (slope + curvature * (at - m))
+    sd = np.sqrt(cavity)
     value = likelihood.predictive_log_prob(y, centre, sd, hyper)
     is_class = likelihood.discrete and not isinstance(likelihood, RealLikelihood)
     predicted = centre > 0 if is_class else likelihood.mean_and_sd(centre, sd)[0]
     predicted = np.asarray(predicted, dtype=np.float64)
-    return LeaveOneOut(value, y, predicted, density.weight, np.maximum(share, 0.0))
+    return LeaveOneOut(value, y, predicted, a, np.maximum(share, 0.0))
 
 
 def _several(
@@ -116,19 +120,20 @@ def _several(
 ) -> LeaveOneOut:
     m, covariance = density.predictors(mean, root)
     likelihood, hyper, y = density.likelihood, density.hyper, density.y
-    factor, k = row_roots(covariance), density.n_predictors
+    k, a = density.n_predictors, density.weight
     rule = Quadrature(max(POINTS, 2 * k + 2)).make(FLOAT64, k)
     z = rule.z.transpose(1, 2, 0)[density.groups % SETS]
     if at_mode:
         _, slope = likelihood.several(y, m[:, :, None], hyper)
         slope, bend = slope[:, :, 0], likelihood.several_hessians(y, m, hyper)
     else:
-        slope, bend = _averaged(density, m[:, :, None] + factor @ z)
-    a = density.weight
-    slope, curvature = (
-        _together(a[:, None] * slope, same),
-        _together(-a[:, None, None] * bend, same),
-    )
+        slope, bend = _averaged(density, m[:, :, None] + row_roots(covariance) @ z)
+    slope, curvature, at = a[:, None] * slope, -a[:, None, None] * bend, m
+    if not at_mode and (whole := density.of_sites(mean, slope, curvature)) is not None:
+        m, covariance = density.predictors(*whole)
+    factor = row_roots(covariance)
+    slope, curvature = _together(slope, same), _together(curvature, same)
+    slope = slope + (curvature @ (at - m)[:, :, None])[:, :, 0]
     # S_ = L (I - L^T T L)^-1 L^T
     values, vectors = np.linalg.eigh(factor.transpose(0, 2, 1) @ curvature @ factor)
     share = np.minimum(values, MOST_SHARE)

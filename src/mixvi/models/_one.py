@@ -159,6 +159,13 @@ class OnePredictor(ModelDensity):
                 slopes.append({k: a @ (one[0] @ rule.weights) for k, one in own.items()})
         return Expectation(value, gradient, cross, self._sum_slopes(*slopes))
 
+    def of_sites(self, mean, slope, curvature):
+        precision, pull = np.zeros((self.dim, self.dim)), -self._prior_times(mean)
+        for block in self.blocks():
+            pull += block.phi.T @ slope[block.index]
+            precision += _weighted_square(block.phi, -curvature[block.index])
+        return self._solved(mean, pull, precision)
+
     def expected_by_row(self, mean, root, rule):
         found = np.empty(self.n_rows)
         for block in self.blocks():

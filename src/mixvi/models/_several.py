@@ -204,6 +204,13 @@ class SeveralPredictors(ModelDensity):
             return 2 * phi * (diagonal @ (root**2).reshape(self.n_predictors, -1))
         return 2 * np.einsum("nkl,nkld->nd", in_covariance, self._spread(phi, whole), optimize=True)
 
+    def of_sites(self, mean, slope, curvature):
+        precision, pull = np.zeros((self.dim, self.dim)), -self._prior_times(mean)
+        for block in self.blocks():
+            pull += (slope[block.index].T @ block.phi).ravel()
+            precision += self._assembled(block.phi, -curvature[block.index])
+        return self._solved(mean, pull, precision)
+
     def expected_by_row(self, mean, root, rule):
         found = np.empty(self.n_rows)
         for block in self.blocks():
