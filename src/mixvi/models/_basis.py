@@ -113,6 +113,12 @@ class Basis(abc.ABC):
         """Variance of the predictor at these rows that no weight explains; None for none."""
         del rows, shared, hyper, columns
 
+    def leftover_covariance(
+        self, rows: Rows, shared: Shared, hyper: Hyper, columns: Any
+    ) -> Float[np.ndarray, "n n"]:
+        """The same between all pairs of these rows."""
+        return np.diag(np.asarray(self.leftover(rows, shared, hyper, columns)))
+
     def design(self, rows: Rows, shared: Shared, hyper: Hyper) -> Float[Any, "n weights"]:
         columns = self.columns(rows, shared, hyper)
         xp = namespace(columns)

@@ -93,7 +93,7 @@ def tuned(
     near = density.init.ravel() if near is None else near
     ends = []
     for start in starts:
-        theta = density._flat(density.hyper | start)
+        theta = density.flat(density.hyper | start)
         few = steps if len(starts) == 1 else SCREENING_STEPS
         ends.append(tuned_laplace(density, near, theta, "raise", few, look_beyond=False))
     usable = [end for end in ends if is_usable(end[0])]
@@ -121,11 +121,11 @@ def candidate(
     density = model.density(data.x, data.y, weight=data.weight, shared=shared, seed=seed)
     starts = spread_starts(model, density.shared) if starts is None else starts
     density, found = tuned(density, starts, steps=steps)
-    mean, root, at_mode = _improved(density, found)
+    mean, root, at_mode = improved(density, found)
     return Candidate(model, density, found, leave_one_out(density, mean, root, at_mode, data.same))
 
 
-def _improved(density: ModelDensity, found: Laplace) -> tuple[np.ndarray, np.ndarray, bool]:
+def improved(density: ModelDensity, found: Laplace) -> tuple[np.ndarray, np.ndarray, bool]:
     """A Gaussian a few steps on from Laplace's, which is exact for Gaussian noise."""
     if isinstance(density.likelihood, Gaussian):
         return found.mode, found.root, True

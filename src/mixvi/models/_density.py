@@ -94,7 +94,7 @@ class ModelDensity(Density):
 
     @property
     def theta(self) -> Float[np.ndarray, " hyper"]:
-        return self._flat(self.hyper)
+        return self.flat(self.hyper)
 
     def at(self, theta: Float[np.ndarray, " hyper"]) -> "ModelDensity":
         other, first, hyper = copy.copy(self), 0, {}
@@ -105,7 +105,7 @@ class ModelDensity(Density):
         other._bind(hyper)
         return other
 
-    def _flat(self, slopes: Hyper) -> Float[np.ndarray, " hyper"]:
+    def flat(self, slopes: Hyper) -> Float[np.ndarray, " hyper"]:
         """In the order of the names; zero where there is none."""
         parts = [
             np.broadcast_to(slopes.get(name, 0.0), shape).ravel()
@@ -134,7 +134,7 @@ class ModelDensity(Density):
         for part in parts:
             for name, slope in part.items():
                 total[name] = total.get(name, 0.0) + np.asarray(slope)
-        return self._flat(total)
+        return self.flat(total)
 
     # --- rows ---------------------------------------------------------------------------------
 

@@ -167,6 +167,10 @@ class GaussianProcess(Basis):
         variance = np.exp(2 * hyper["log_amplitude"])
         return np.maximum(variance - (columns**2).sum(1), 0.0)
 
+    def leftover_covariance(self, rows, shared, hyper, columns):
+        del shared
+        return self._kernel(rows["x"], rows["x"], hyper)[0] - columns @ columns.T
+
 
 def _solve(factor: Any, columns: Any, lower: bool = True) -> Any:
     """`L^-1 X`, or `L^-T X` for the transposed factor."""

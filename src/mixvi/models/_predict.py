@@ -9,7 +9,6 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
 
 from .._arrays._draws import SAMPLE, Matched, Quadrature, generator
 from .._arrays._roots import colour, is_diagonal
@@ -25,6 +24,8 @@ AT_ONCE = 2**20
 NODES = 512
 N_DRAWS = 2048
 DRAWS_AT_ONCE = 1000
+# Rows between which a kernel's leftover covariance is known.
+MOST_TOGETHER = 2000
 
 
 @dataclasses.dataclass(frozen=True)
@@ -75,6 +76,20 @@ class Predictive:
         design = np.asarray(basis.design(rows, self.shared, self.hyper))
         leftover = basis.leftover(rows, self.shared, self.hyper, design[:, :-1])
         return design, 0.0 if leftover is None else np.asarray(leftover)
+
+    def design_and_rest(self, rows: Rows) -> tuple[np.ndarray, np.ndarray | None]:
+        """The design, and a root of the covariance that a kernel leaves over between these rows;
+        None where there is none. Of very many rows each is taken by itself: a vector."""
+        design, leftover = self._design(rows)
+        if not np.any(leftover):
+            return design, None
+        if len(design) > MOST_TOGETHER:
+            return design, np.sqrt(leftover)
+        covariance = self.model.basis.leftover_covariance(
+            rows, self.shared, self.hyper, design[:, :-1]
+        )
+        values, vectors = np.linalg.eigh(covariance)
+        return design, vectors * np.sqrt(np.maximum(values, 0.0))
 
     # --- what is predicted --------------------------------------------------------------------
 
@@ -144,11 +159,11 @@ class Predictive:
         """`n` new observations at every row, from one draw of the weights each: (n, rows)."""
         rng = generator(key, SAMPLE)
         w = self.coloured(rng.standard_normal((n, len(self.mean))))
-        design, leftover = self._design(rows)
+        design, rest = self.design_and_rest(rows)
         eta = w @ design.T
-        # A kernel's own variance at new rows is drawn for each of them apart.
-        shape = eta.shape
-        eta = eta + np.sqrt(leftover) * rng.standard_normal(shape) if np.any(leftover) else eta
+        if rest is not None:
+            n_others = eta.size // len(design)
+            eta = eta + drawn(rest, rng, n_others).T.reshape(eta.shape)
         eta = eta if self.outputs == 1 else np.moveaxis(eta, 1, 2)
         return self.model.likelihood.sample(rng, eta, self.hyper)
 
@@ -156,34 +171,23 @@ class Predictive:
 
     def lpd(self, rows: Rows, y: np.ndarray, w: np.ndarray) -> LPD:
         """Over the draws `w` of the weights (draws, weights), joint and pointwise."""
-        design, leftover = self._design(rows)
+        design, rest = self.design_and_rest(rows)
         y, likelihood = np.asarray(y, dtype=np.float64), self.model.likelihood
-        if np.any(leftover):
-            return self._lpd_with_leftover(design, np.sqrt(leftover), y, w)
+        rng, outputs = generator(0, SAMPLE), self.outputs
         over_draws, over_points = np.zeros(len(w)), np.full(len(y), -np.inf)
-        for some in _blocks(len(y), 512):
-            for part in _blocks(len(w), DRAWS_AT_ONCE):
+        for part in _blocks(len(w), DRAWS_AT_ONCE):
+            n = len(w[part])
+            other = None if rest is None else drawn(rest, rng, n * outputs)
+            for some in _blocks(len(y), 512):
                 eta = design[some] @ w[part].reshape(-1, design.shape[1]).T
-                eta = eta if self.outputs == 1 else _outputs_last(eta, self.outputs)
+                eta = eta if other is None else eta + other[some]
+                eta = eta if outputs == 1 else eta.reshape(len(eta), -1, outputs)
                 labels = y[some, None]
-                if self.outputs > 1:
+                if outputs > 1:
                     labels = np.broadcast_to(labels, eta.shape[:2])
                 value = np.asarray(likelihood.log_prob(labels, eta, self.hyper))
                 over_draws[part] += value.sum(0)
                 over_points[some] = np.logaddexp(over_points[some], log_sum(value.T))
-        joint = float(log_sum(over_draws) - math.log(len(w)))
-        return LPD(joint, over_points - math.log(len(w)))
-
-    def _lpd_with_leftover(self, design: Any, sd: Any, y: np.ndarray, w: np.ndarray) -> LPD:
-        """A kernel leaves each new row a variance of its own: integrated out, row by row."""
-        over_draws, over_points = np.zeros(len(w)), np.full(len(y), -np.inf)
-        for n in range(len(y)):
-            eta = w @ design[n]
-            value = self.model.likelihood.predictive_log_prob(
-                np.full(len(w), y[n]), eta, np.full(len(w), sd[n]), self.hyper
-            )
-            over_draws += value
-            over_points[n] = log_sum(value)
         joint = float(log_sum(over_draws) - math.log(len(w)))
         return LPD(joint, over_points - math.log(len(w)))
 
@@ -213,6 +217,11 @@ class Predictive:
         return np.concatenate(done)
 
 
+def drawn(rest: np.ndarray, rng: np.random.Generator, n: int) -> np.ndarray:
+    """`n` draws of what a kernel leaves over, (rows, n)."""
+    return colour(rest, rng.standard_normal((n, len(rest)))).T
+
+
 def _blocks(n: int, size: int) -> Iterator[slice]:
     return (slice(first, min(first + size, n)) for first in range(0, n, size))
 
@@ -224,7 +233,3 @@ def _leaves(rows: Any) -> Iterator[np.ndarray]:
 
 def _taken(rows: Any, some: slice) -> Any:
     return {k: _taken(v, some) if isinstance(v, dict) else v[some] for k, v in rows.items()}
-
-
-def _outputs_last(eta: Float[np.ndarray, "n draws_outputs"], outputs: int) -> np.ndarray:
-    return eta.reshape(len(eta), -1, outputs)
