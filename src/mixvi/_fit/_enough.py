@@ -31,7 +31,7 @@ STAGE = 8
 # Of quadrature with one predictor: the largest error for one observation, and the most nodes.
 NODES_TOL, MOST_NODES = 1e-5, 1024
 # Of quadrature over several predictors: the most nodes, and how what they cost falls with them.
-MOST_POINTS, POINTS_RATE = 2**12, 1.5
+MOST_POINTS, MOST_POINTS_LEARNING, POINTS_RATE = 2**12, 2**10, 1.5
 # Steps on few draws go this far, in nats; then there are more draws.
 ROUGH_GAIN = 0.01
 # Of what the draws cost: not worth another pass over them.
@@ -214,7 +214,8 @@ def _enough_for_several(
         loss = lost_to_rule(state.density, state.mean, state.root, rule, others)
         if loss <= slack * most_loss:
             break
-        more = more_draws(spec, loss, most_loss, MOST_POINTS, POINTS_RATE)
+        most = MOST_POINTS_LEARNING if case.learns else MOST_POINTS
+        more = more_draws(spec, loss, most_loss, most, POINTS_RATE)
         costs = (QuadratureCosts(spec.n, loss),)
         if case.options.draws is not None or more.n == spec.n:
             return searching, spec, costs

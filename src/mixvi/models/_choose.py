@@ -1,9 +1,9 @@
 """How many basis functions, and whether a width for each feature pays: by leave-one-out.
 
 Every candidate learns its hyperparameters by Laplace's evidence, takes a few steps to a better
-Gaussian, and is judged by the log predictive density of rows left out. Sizes double while that
-rises; where features have widths of their own they must gain more than the luck of the rows. Of
-many rows some are enough to choose.
+Gaussian, and is judged by the log predictive density of rows left out. Whatever is larger, more
+basis functions or a width for each feature, must gain more than one standard error, the luck of the
+rows. Of many rows some are enough to choose.
 """
 
 import dataclasses
@@ -185,13 +185,13 @@ def _sizes(likelihood: Likelihood, data: Data, sizes: Sequence[int] | None) -> l
 def _best_size(
     made: Any, per_feature: bool, sizes: Iterable[int], all_of_them: bool, best: Candidate | None
 ) -> Candidate:
-    """The one with the highest leave-one-out density; sizes beyond a few that were not asked for
-    are tried while it rises by more than the luck of the rows."""
+    """The smallest over which none gains more, in leave-one-out density, than the luck of the rows;
+    beyond a few, sizes that were not asked for are tried while they gain."""
     for size in sizes:
         starts = None if best is None else [best.density.hyper]
         one = made(RBF(size, per_feature), starts)
         gain, se = (np.inf, 0.0) if best is None else one.loo.gain_over(best.loo)
-        best = one if gain > (se if size > ALWAYS else 0.0) else best
+        best = one if gain > se else best
         if not all_of_them and size >= ALWAYS and not gain > se:
             break
         if one.size < size:

@@ -10,6 +10,7 @@ The rule's nodes zeta are in K dimensions; the bound's derivative in `S_n` follo
 """
 
 import functools
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -19,12 +20,15 @@ from .._arrays._roots import is_diagonal
 from .._density._protocol import EvidenceSlopes, Expectation
 from ._density import AT_ONCE, Block, ModelDensity
 
+# Numbers of an array at nodes that stay in the processor's cache.
+IN_CACHE = 2**16
+
 
 class SeveralPredictors(ModelDensity):
     def values(self, points):
         total = self._log_prior(self._prior_at_points(points)[0])
         for block in self.blocks():
-            for some in self._slices(len(points), len(block.y)):
+            for some in _slices(len(points), AT_ONCE // (len(block.y) * self.n_predictors)):
                 eta = self._eta(block, points[some])
                 (value,) = self.likelihood.several(block.y, eta, self.hyper, order=0)
                 total[some] += block.weight @ value
@@ -36,7 +40,7 @@ class SeveralPredictors(ModelDensity):
         slopes = [self._prior_slopes(float(square.mean()))] if learns else []
         for block in self.blocks():
             in_design = np.zeros_like(block.phi) if learns else None
-            for some in self._slices(len(points), len(block.y)):
+            for some in _slices(len(points), AT_ONCE // (len(block.y) * self.n_predictors)):
                 value, slope = self.likelihood.several(
                     block.y, self._eta(block, points[some]), self.hyper
                 )
@@ -57,10 +61,6 @@ class SeveralPredictors(ModelDensity):
         w = self._by_output(points).reshape(self.n_weights, -1)
         eta = (block.phi @ w).reshape(len(block.y), self.n_predictors, -1)
         return eta if self.offset is None else eta + block.offset.reshape(len(eta), -1, 1)
-
-    def _slices(self, n: int, n_rows: int):
-        size = max(1, AT_ONCE // max(1, n_rows * self.n_predictors))
-        return (slice(first, first + size) for first in range(0, n, size))
 
     def curvature(self, point):
         square, pulled = self._prior_at_points(point[None])
@@ -157,13 +157,14 @@ class SeveralPredictors(ModelDensity):
             covariances[block.index] = self._covariances(block.phi, root)
         return means, covariances
 
-    def _covariances(self, phi: np.ndarray, root: np.ndarray) -> np.ndarray:
-        """Of the predictors of every row, (n, K, K)."""
+    def _covariances(self, phi: np.ndarray, root: np.ndarray, spread: Any = None) -> np.ndarray:
+        """Of the predictors of every row, (n, K, K); `spread`: where that is known."""
         k = self.n_predictors
         if is_diagonal(root):
             variances = phi**2 @ (root**2).reshape(k, -1).T
             return variances[:, :, None] * np.eye(k)
-        return self._row_covariances(phi, self._spread(phi, root @ root.T))
+        spread = self._spread(phi, root @ root.T) if spread is None else spread
+        return self._row_covariances(phi, spread)
 
     def expect(self, mean, root, rule):
         if not isinstance(rule, Nodes):
@@ -174,16 +175,13 @@ class SeveralPredictors(ModelDensity):
         curved = np.zeros((self.dim, self.dim)) if whole is not None else None
         for block in self.blocks():
             phi = block.phi
-            covariance = self._covariances(phi, root)
-            factor = row_roots(covariance)
-            eta, z = self._at_nodes(block, mean, factor, rule)
-            found, slope = self.likelihood.several(block.y, eta, self.hyper)
-            weighted = slope * rule.weights
-            value += float(block.weight @ (found @ rule.weights))
-            pull = block.weight[:, None] * weighted.sum(2)
+            spread = None if whole is None else self._spread(phi, whole)
+            factor = row_roots(self._covariances(phi, root, spread))
+            values, pull, in_root = self._over_nodes(block, mean, factor, rule)
+            value += float(block.weight @ values)
+            pull *= block.weight[:, None]
             gradient += (pull.T @ phi).ravel()
-            in_covariance = root_slopes(factor, weighted @ z.transpose(0, 2, 1))
-            in_covariance *= block.weight[:, None, None]
+            in_covariance = root_slopes(factor, in_root) * block.weight[:, None, None]
             # d/dB of sum_n tr(dS_n S_n): 2 dS phi phi^T B
             if whole is None:
                 diagonal = np.einsum("nkk->nk", in_covariance)
@@ -192,17 +190,17 @@ class SeveralPredictors(ModelDensity):
                 assert curved is not None
                 curved += self._assembled(phi, 2 * in_covariance)
             if self.n_hyper:
-                in_design = pull @ w.T + self._spread_slopes(phi, in_covariance, root, whole)
+                in_design = pull @ w.T + self._spread_slopes(phi, in_covariance, root, spread)
                 slopes.append(self._basis_slopes(block, in_design))
         if curved is not None:
             cross = cross + curved @ root
         return Expectation(value, gradient, cross, self._sum_slopes(*slopes))
 
-    def _spread_slopes(self, phi, in_covariance, root, whole) -> np.ndarray:
-        if whole is None:
+    def _spread_slopes(self, phi, in_covariance, root, spread) -> np.ndarray:
+        if spread is None:
             diagonal = np.einsum("nkk->nk", in_covariance)
             return 2 * phi * (diagonal @ (root**2).reshape(self.n_predictors, -1))
-        return 2 * np.einsum("nkl,nkld->nd", in_covariance, self._spread(phi, whole), optimize=True)
+        return 2 * np.einsum("nkl,nkld->nd", in_covariance, spread, optimize=True)
 
     def of_sites(self, mean, slope, curvature):
         precision, pull = np.zeros((self.dim, self.dim)), -self._prior_times(mean)
@@ -215,22 +213,37 @@ class SeveralPredictors(ModelDensity):
         found = np.empty(self.n_rows)
         for block in self.blocks():
             factor = row_roots(self._covariances(block.phi, root))
-            eta, _ = self._at_nodes(block, mean, factor, rule)
-            (value,) = self.likelihood.several(block.y, eta, self.hyper, order=0)
-            found[block.index] = value @ rule.weights
+            found[block.index] = self._over_nodes(block, mean, factor, rule)[0]
         return found
 
-    def _at_nodes(self, block: Block, mean: np.ndarray, factor: np.ndarray, rule: Nodes) -> Any:
-        """Predictors (n, K, nodes), and the nodes of every row."""
-        group = self.groups[block.index] % SETS
-        z = _by_set(rule)[group]
-        return self._eta(block, mean[None]) + factor @ z, z
+    def _over_nodes(
+        self, block: Block, mean: np.ndarray, factor: np.ndarray, rule: Nodes
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """`E l`, `E l'` and `E l' zeta^T` of every row; few rows at a time, which stay in the
+        processor's cache."""
+        n, k = len(block.y), self.n_predictors
+        centre = self._eta(block, mean[None])
+        values, slopes, in_root = np.empty(n), np.empty((n, k)), np.empty((n, k, k))
+        nodes, group = _by_set(rule), self.groups[block.index] % SETS
+        for some in _slices(n, max(1, IN_CACHE // (k * len(rule.weights)))):
+            z = nodes[group[some]]
+            eta = centre[some] + factor[some] @ z
+            value, slope = self.likelihood.several(block.y[some], eta, self.hyper)
+            slope = slope * rule.weights
+            values[some] = value @ rule.weights
+            slopes[some], in_root[some] = slope.sum(2), slope @ z.transpose(0, 2, 1)
+        return values, slopes, in_root
 
     @property
     def _rows_at_once(self) -> int:
         # Arrays (n, K, K, weights) and (n, K, nodes) are made.
         k = self.n_predictors
         return max(16, min(super()._rows_at_once, 2**22 // max(k * k * self.n_weights, 512 * k)))
+
+
+def _slices(n: int, size: int) -> Iterator[slice]:
+    size = max(1, size)
+    return (slice(first, first + size) for first in range(0, n, size))
 
 
 @functools.lru_cache(maxsize=8)
