@@ -49,8 +49,8 @@ def tolerance(experiment: str, metric: str, value: float) -> float:
 
 
 class Cells:
-    """`table`: a line for each measure, protocol, experiment, set and method that has rows. `printed`
-    is not a number where the paper has none; `shortfall` is how much worse than printed."""
+    """`table`: a line for each measure, protocol, experiment, set and method that has rows.
+    `printed` is not a number where the paper has none; `shortfall` is how much worse."""
 
     def __init__(self, rows: Rows):
         self.rows = rows

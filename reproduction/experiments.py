@@ -206,7 +206,7 @@ class Task:
     def key(self, split: int, method: str) -> Key:
         return *self.name, split, method
 
-    def keys(self) -> list[Key]:
+    def row_keys(self) -> list[Key]:
         return [self.key(split, method) for split in self.splits for method in self.methods]
 
     def row(self, split: int, method: str, failed: str | None = None) -> dict[str, Any]:

@@ -10,16 +10,12 @@ import math
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, ClassVar, NamedTuple
+from typing import Any, NamedTuple
 
 import jax
 import numpy as np
 
 from mixvi import (
-    IID,
-    LowRank,
-    Matched,
-    MeanField,
     MixviError,
     NotConvergedWarning,
     Posterior,
@@ -29,8 +25,8 @@ from mixvi import (
 )
 
 from . import toy
-from .experiments import Key, Settings, Task
-from .problems import GRID, Problems, problems, scaled, stacked
+from .experiments import Key, Task
+from .problems import GRID, Problems, families, options, problems, scaled, stacked
 from .scores import Gaussians, Scores, curve, diagnoses, scores
 
 Record = dict[str, Any]
@@ -82,60 +78,6 @@ def _reason(err: Exception) -> str:
     return str(err) if isinstance(err, MixviError) else f"{type(err).__name__}: {err}"
 
 
-# --- families ---------------------------------------------------------------------------------
-
-
-@dataclasses.dataclass(frozen=True)
-class LowRankFromNoise(LowRank):
-    """MVI_lr from the paper's start: U, V ~ N(0, 0.01 I) in `L = C + U V^T`, so `U <- R^-1 U`."""
-
-    seed: int = 0
-
-    start_is_stationary: ClassVar[bool] = False
-
-    @property
-    def poorer(self):
-        return None
-
-    def starts(self, root, a, gradient, laplace_root):
-        del gradient, laplace_root
-        u, v = np.random.default_rng(self.seed).normal(0.0, 0.1, (2, a.shape[0]))
-        return np.concatenate([np.linalg.solve(root, u), v])[None]
-
-
-@dataclasses.dataclass(frozen=True)
-class MeanFieldFromMarginal(MeanField):
-    """VI_diag from the paper's first start: the variances of the Laplace covariance."""
-
-    def starts(self, root, a, gradient, laplace_root):
-        del a, gradient
-        return self.marginal(root, laplace_root)[None]
-
-
-def families(settings: Settings, method: str) -> dict[str, Any]:
-    """What to fit for a method, by the name of its start; VI_diag has two."""
-    as_paper = settings.protocol.name == "paper"
-    if method == "diag":
-        its: dict[str, Any] = {start: MeanField(start) for start in settings.protocol.diag_starts}
-        return its | {"laplace": MeanFieldFromMarginal()} if as_paper else its
-    if method == "lr" and as_paper:
-        return {"random": LowRankFromNoise(seed=settings.seed)}
-    return {"": method}
-
-
-def _options(settings: Settings, family: Any, n_outputs: int) -> dict[str, Any]:
-    """How to go about it: the paper's families around the mode, "auto" as it likes; the paper's
-    draws, or as `fit` does by default (quadrature over linear predictors, where there are any)."""
-    protocol, n = settings.protocol, settings.n_draws
-    draws = None if n is None or n_outputs == 1 else Matched(n)
-    if protocol.iid_draws is not None:
-        draws = IID(n or protocol.iid_draws)
-    search = {"optimiser": protocol.optimiser, "anchor": "mode"}
-    if family == "auto":
-        search = {"optimiser": "auto", "anchor": "auto"}
-    return {"family": family, "draws": draws, "key": settings.seed, **search}
-
-
 # --- a block of splits ------------------------------------------------------------------------
 
 
@@ -147,7 +89,7 @@ class Block(NamedTuple):
     splits: tuple[int, ...]
     problems: Problems
     laplace: Posteriors
-    laplace_clock: "Clock"
+    laplace_seconds: float
     hyper: Any
     init: np.ndarray
 
@@ -169,7 +111,6 @@ def prepared(task: Task, splits: tuple[int, ...], emit: Emit) -> Block:
     starts = screened(made)
     clock.lap("screen")
     emit("jobs", [_job(task, "screening", splits, clock)])
-    clock = Clock()
     found = fit_many(
         made.model.log_density,
         starts.init,
@@ -185,7 +126,7 @@ def prepared(task: Task, splits: tuple[int, ...], emit: Emit) -> Block:
     # A problem that failed keeps what it was given; its families will say the same.
     hyper, init = stacked(post.hyper for post in found), np.stack([post.start for post in found])
     clock.lap("fit")
-    return Block(task, splits, made, found, clock, hyper, init)
+    return Block(task, splits, made, found, clock.seconds["fit"], hyper, init)
 
 
 def screened(made: Problems) -> Screened:
@@ -242,7 +183,7 @@ def fitted(block: Block, family: Any) -> Posteriors:
         diagnostics=False,
         progress=False,
         hyper_steps=1,  # Laplace's search is done: its derivatives there are all that is wanted
-        **_options(block.task.settings, family, made.model.likelihood.n_outputs),
+        **options(block.task.settings, family, made.model.likelihood.n_outputs),
     )
 
 
@@ -257,7 +198,7 @@ def _run_method(block: Block, method: str, emit: Emit) -> None:
         try:
             if family == "laplace":
                 posts = block.laplace
-                clock.add(block.laplace_clock)
+                clock.seconds["fit"] += block.laplace_seconds
             else:
                 posts = fitted(block, family)
             clock.lap("fit")
@@ -278,7 +219,9 @@ def rows_of(block: Block, method: str, posts: Posteriors) -> list[Record]:
     """Scores of all; those of a failed problem are another one's and not used."""
     whole = [post for post in posts if np.isfinite(post.flat_mean).all()]
     if not whole:
-        return [block.task.row(i, method, p.status) for i, p in zip(block.splits, posts, strict=True)]
+        return [
+            block.task.row(i, method, p.status) for i, p in zip(block.splits, posts, strict=True)
+        ]
     fine = [post if np.isfinite(post.flat_mean).all() else whole[0] for post in posts]
     gaussians, settings, made = Gaussians.of(fine), block.task.settings, block.problems
     splits = np.array(block.splits)
@@ -367,8 +310,8 @@ def _run_toy(task: Task, done: set[Key], emit: Emit) -> None:
             try:
                 with warnings.catch_warnings():
                     warnings.simplefilter("ignore", NotConvergedWarning)  # rows say so themselves
-                    options = _options(task.settings, family, 1)
-                    post = fit(toy.log_density, np.zeros(2), throw=False, **options)
+                    how = options(task.settings, family, 1)
+                    post = fit(toy.log_density, np.zeros(2), throw=False, **how)
                 tried.append(_toy_row(task, method, post))
             except Exception as err:
                 tried.append(task.row(0, method, _reason(err)))
@@ -398,45 +341,19 @@ def _toy_row(task: Task, method: str, post: Posterior) -> Record:
 
 # --- time -------------------------------------------------------------------------------------
 
-_COMPILED = {"n": 0, "seconds": 0.0}
-_LAST_PART = "/jax/core/compile/backend_compile_duration"
-_PARTS = (
-    _LAST_PART,
-    "/jax/core/compile/jaxpr_trace_duration",
-    "/jax/core/compile/jaxpr_to_mlir_module_duration",
-)
-
-
-def _count_compilation(event: str, duration_secs: float, **_: str | int) -> None:
-    if event in _PARTS:
-        _COMPILED["n"] += event == _LAST_PART
-        _COMPILED["seconds"] += duration_secs
-
-
-jax.monitoring.register_event_duration_secs_listener(_count_compilation)
-
 
 class Clock:
-    """Seconds of each part of a job; compiling counts apart."""
+    """Seconds of each part of a job."""
 
     def __init__(self):
-        self.seconds = {"prepare": 0.0, "screen": 0.0, "compile": 0.0, "fit": 0.0, "evaluate": 0.0}
-        self.n_compiled = 0
-        self._last, self._before = time.perf_counter(), dict(_COMPILED)
+        self.seconds = {"prepare": 0.0, "screen": 0.0, "fit": 0.0, "evaluate": 0.0}
+        self._last = time.perf_counter()
 
     def lap(self, part: str) -> None:
         """What has passed since the last lap went into this part."""
-        now, so_far = time.perf_counter(), dict(_COMPILED)
-        elapsed = now - self._last
-        compiling = min(so_far["seconds"] - self._before["seconds"], elapsed)
-        self.n_compiled += int(so_far["n"] - self._before["n"])
-        self._last, self._before = now, so_far
-        self.seconds["compile"] += compiling
-        self.seconds[part] += elapsed - compiling
-
-    def add(self, other: "Clock") -> None:
-        self.seconds = {part: self.seconds[part] + other.seconds[part] for part in self.seconds}
-        self.n_compiled += other.n_compiled
+        now = time.perf_counter()
+        self.seconds[part] += now - self._last
+        self._last = now
 
 
 def _job(task: Task, method: str, splits: Sequence[int], clock: Clock) -> Record:
@@ -449,6 +366,5 @@ def _job(task: Task, method: str, splits: Sequence[int], clock: Clock) -> Record
         "splits": [splits[0], splits[-1] + 1],
         "n_splits": len(splits),
         "seconds": {part: round(value, 4) for part, value in clock.seconds.items()},
-        "n_compiled": clock.n_compiled,
         "backend": jax.default_backend(),
     }

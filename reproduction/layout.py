@@ -47,7 +47,9 @@ def number(value: float, places: int, signed: bool = False) -> str:
     return f"{value:+.{places}f}" if signed else f"{value:.{places}f}"
 
 
-def without_gaps(caption: str, header: Iterable[str], lines: list[tuple[Entry, ...]]) -> list[Table]:
+def without_gaps(
+    caption: str, header: Iterable[str], lines: list[tuple[Entry, ...]]
+) -> list[Table]:
     """Sets and columns without any number are left out: another section names what is missing."""
     header = tuple(header)
     lines = [line for line in lines if any(entry != MISSING for entry in line[1:])]

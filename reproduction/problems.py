@@ -1,12 +1,14 @@
-"""A block of splits becomes one batch of problems of the same shape, with their test rows."""
+"""A block of splits becomes one batch of problems of the same shape, with their test rows; and what
+a protocol fits to them."""
 
 import dataclasses
 from collections.abc import Iterable, Sequence
-from typing import Any, NamedTuple
+from typing import Any, ClassVar, NamedTuple
 
 import jax
 import numpy as np
 
+from mixvi import IID, LowRank, Matched, MeanField
 from mixvi.estimators._weights import centre_and_scale, standardiser
 from mixvi.models import RBF, Bernoulli, Cauchy, Model, Softmax, paper_starts, spread_starts
 
@@ -74,9 +76,7 @@ def scaled(
         if by == "training" or over_all:
             rows = x if by == "training" else np.concatenate([x, x_test])
             centre, scale = standardiser(rows, np.ones(len(rows)))
-        out.append(
-            Scaled((x - centre) / scale, split.y, (x_test - centre) / scale, split.y_test)
-        )
+        out.append(Scaled((x - centre) / scale, split.y, (x_test - centre) / scale, split.y_test))
     return out, table.n_classes
 
 
@@ -137,3 +137,57 @@ def _arrays(model: Model, basis: RBF, split: Scaled, shared: dict[str, Any]) -> 
         "test": basis.rows(split.x_test, shared),
         "y_test": np.asarray(split.y_test, dtype=np.float64),
     }
+
+
+# --- families ---------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class LowRankFromNoise(LowRank):
+    """MVI_lr from the paper's start: U, V ~ N(0, 0.01 I) in `L = C + U V^T`, so `U <- R^-1 U`."""
+
+    seed: int = 0
+
+    start_is_stationary: ClassVar[bool] = False
+
+    @property
+    def poorer(self):
+        return None
+
+    def starts(self, root, a, gradient, laplace_root):
+        del gradient, laplace_root
+        u, v = np.random.default_rng(self.seed).normal(0.0, 0.1, (2, a.shape[0]))
+        return np.concatenate([np.linalg.solve(root, u), v])[None]
+
+
+@dataclasses.dataclass(frozen=True)
+class MeanFieldFromMarginal(MeanField):
+    """VI_diag from the paper's first start: the variances of the Laplace covariance."""
+
+    def starts(self, root, a, gradient, laplace_root):
+        del a, gradient
+        return self.marginal(root, laplace_root)[None]
+
+
+def families(settings: Settings, method: str) -> dict[str, Any]:
+    """What to fit for a method, by the name of its start; VI_diag has two."""
+    as_paper = settings.protocol.name == "paper"
+    if method == "diag":
+        its: dict[str, Any] = {start: MeanField(start) for start in settings.protocol.diag_starts}
+        return its | {"laplace": MeanFieldFromMarginal()} if as_paper else its
+    if method == "lr" and as_paper:
+        return {"random": LowRankFromNoise(seed=settings.seed)}
+    return {"": method}
+
+
+def options(settings: Settings, family: Any, n_outputs: int) -> dict[str, Any]:
+    """How to go about it: the paper's families around the mode, "auto" as it likes; the paper's
+    draws, or as `fit` does by default (quadrature over linear predictors, where there are any)."""
+    protocol, n = settings.protocol, settings.n_draws
+    draws = None if n is None or n_outputs == 1 else Matched(n)
+    if protocol.iid_draws is not None:
+        draws = IID(n or protocol.iid_draws)
+    search = {"optimiser": protocol.optimiser, "anchor": "mode"}
+    if family == "auto":
+        search = {"optimiser": "auto", "anchor": "auto"}
+    return {"family": family, "draws": draws, "key": settings.seed, **search}

@@ -103,7 +103,9 @@ def not_finite(rows: Rows) -> list[str]:
     lost = rows.fits[rows.fits.lpd.isna() & (rows.fits.experiment != "toy")]
     return [
         f"{set_label(name)}, {LABELS.get(method, method)}, protocol {protocol}: {plural(n, 'row')}"
-        for (protocol, name, method), n in lost.groupby(["protocol", "set", "method"]).size().items()
+        for (protocol, name, method), n in lost.groupby(["protocol", "set", "method"])
+        .size()
+        .items()
     ]
 
 

@@ -74,5 +74,7 @@ BINARY, MULTICLASS, REGRESSION = (
 )
 NAMES = BINARY + MULTICLASS + REGRESSION
 REGISTRY = {
-    name: _record(kind, name, entry) for kind, sets in _TABLES.items() for name, entry in sets.items()
+    name: _record(kind, name, entry)
+    for kind, sets in _TABLES.items()
+    for name, entry in sets.items()
 }

@@ -26,7 +26,7 @@ COMPACT = "rows.csv.gz"
 
 
 class Rows:
-    """`fits` and `failed` have a line a row, `jobs` one a job; `runs` are the records themselves."""
+    """`fits` and `failed` have a line a row, `jobs` one a job; `runs` are records as they are."""
 
     def __init__(self, rows: pd.DataFrame, jobs: list[dict[str, Any]], runs: list[dict[str, Any]]):
         rows = rows.reindex(columns=list(dict.fromkeys([*KEY, "failed", *rows, *NUMBERS, *LISTS])))
@@ -65,7 +65,8 @@ class Rows:
     def paired(
         self, protocol: str, experiment: str, name: str, field: str, methods=METHODS
     ) -> pd.DataFrame:
-        """A line for each split that all methods with any numbers have, a column for each of these."""
+        """A column for each method that has any numbers, a line for each split that all of them
+        have."""
         found = self.of(protocol, experiment, name)
         wide = found.pivot(index="split", columns="method", values=field)
         wide = wide.dropna(axis=1, how="all")

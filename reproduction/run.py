@@ -131,19 +131,18 @@ def run(
 ) -> Counts:
     """Everything of the plan that the folder does not hold yet, appended to it row by row.
 
-    `jobs` processes work on as many sets at a time; None: one for each core, at most four, and one
-    on an accelerator.
+    `jobs` processes work on as many sets at a time; None: a few on a CPU, one on an accelerator.
     """
     about = _about(plan.settings, command)
     jobs = _checked_jobs(jobs, about["backend"])
     tasks, missing = plan.tasks(about["run"])
     with Results(folder) as results:
         results.check_settings(about["settings"])
-        wanted = {key for task in tasks for key in task.keys()}
+        wanted = {key for task in tasks for key in task.row_keys()}
         if retry_failed:
             results.forget_failed(wanted)
         results.append("runs", [about])
-        left = [task for task in tasks if any(key not in results.done for key in task.keys())]
+        left = [task for task in tasks if any(key not in results.done for key in task.row_keys())]
         left = [dataclasses.replace(task, size=results.size(task.name)) for task in left]
         left.sort(key=_cost, reverse=True)
         display = Progress(len(wanted), len(wanted & results.done), progress)
@@ -170,7 +169,8 @@ def run(
 
 def _checked_jobs(jobs: int | None, backend: str) -> int:
     if jobs is None:
-        return min(MOST_JOBS, len(_available_cores())) if backend == "cpu" else 1
+        # One more than cores: a set that compiles leaves a core half idle.
+        return min(MOST_JOBS, (os.cpu_count() or 1) + 1) if backend == "cpu" else 1
     if jobs < 1:
         raise InputError(f"jobs must be a positive number of processes, got {jobs}.")
     if jobs > 1 and backend != "cpu":
@@ -217,12 +217,10 @@ def _cost(task: Task) -> int:
 _outbox: Any = None
 
 
-def _open_worker(outbox: Any, cores: Any) -> None:
+def _open_worker(outbox: Any) -> None:
     global _outbox
     _outbox = outbox
     threading.Thread(target=end_with_parent, args=(os.getppid(),), daemon=True).start()
-    if hasattr(os, "sched_setaffinity"):
-        os.sched_setaffinity(0, cores.get())
 
 
 def end_with_parent(parent: int) -> None:
@@ -239,11 +237,8 @@ def _work(task: Task, done: set[Key]) -> None:
 def in_processes(tasks: list[Task], done: set[Key], emit: fitting.Emit, jobs: int) -> None:
     """One set per process at a time; this process alone writes."""
     context = multiprocessing.get_context("spawn")
-    outbox, cores = context.Queue(), context.Queue()
-    all_cores = sorted(_available_cores())
-    for k in range(jobs):
-        cores.put(set(all_cores[k::jobs] or all_cores[k % len(all_cores) :][:1]))
-    pool = ProcessPoolExecutor(jobs, context, _open_worker, (outbox, cores))
+    outbox = context.Queue()
+    pool = ProcessPoolExecutor(jobs, context, _open_worker, (outbox,))
     with pool:
         pending = [pool.submit(_work, task, done) for task in tasks]
         try:
@@ -267,12 +262,6 @@ def in_processes(tasks: list[Task], done: set[Key], emit: fitting.Emit, jobs: in
             for process in multiprocessing.active_children():
                 process.terminate()
             raise
-
-
-def _available_cores() -> set[int]:
-    if hasattr(os, "sched_getaffinity"):
-        return os.sched_getaffinity(0)
-    return set(range(os.cpu_count() or 1))
 
 
 # --- progress ---------------------------------------------------------------------------------

@@ -23,6 +23,7 @@ from mixvi._density._target import precision_scope
 from mixvi._fit._posteriors import Posteriors
 from mixvi._judge._fresh import Judged, compared
 from mixvi.models import Model, RealLikelihood
+
 from .problems import Problems
 
 CHUNK = 1000

@@ -1,5 +1,5 @@
-"""The report's tables: our medians beside the printed numbers, those that are ours alone, claims and
-misses. Every number comes from rows."""
+"""The report's tables: our medians beside the printed numbers, those that are ours alone, claims
+and misses. Every number comes from rows."""
 
 from typing import Any, NamedTuple
 
@@ -45,7 +45,9 @@ def _compared(
     best = cells.marks(*place, field)
     metric = metric_of(place[1], kind).upper()
     head = Entry(metric if by_metric else set_label(place[2]), _splits(cells.rows, *place))
-    ours = [_beside(cells.get(measure, *place, one), one in best.best, best.bullet) for one in METHODS]
+    ours = [
+        _beside(cells.get(measure, *place, one), one in best.best, best.bullet) for one in METHODS
+    ]
     if measure in BY_TEST:
         ours.append(_beside(cells.get(BY_TEST[measure], *place, "diag")))
     return (head, *ours, *(_beside(cells.get(measure, *place, one)) for one in BESIDE))
@@ -76,7 +78,9 @@ def of_each_method(cells: Cells, caption: str, entry: Any) -> list[Table]:
     found, rows = [], cells.rows
     for protocol in rows.protocols:
         lines = []
-        for place in [(protocol, one, name) for one in tables() for name in rows.sets(protocol, one)]:
+        for place in [
+            (protocol, one, name) for one in tables() for name in rows.sets(protocol, one)
+        ]:
             its = dict(tuple(rows.of(*place).groupby("method")))
             entries = (
                 entry(its[one], place, one) if one in its else MISSING for one in ALL_METHODS
@@ -121,7 +125,11 @@ def two_dimensional(rows: Rows) -> list[Table]:
     header, columns = ["Method"], []
     for protocol in rows.protocols:
         its = rows.of(protocol, "toy", "mixture").set_index("method")
-        for field, what, places in (("kl", "KL(q || p)", 4), ("elbo", "ELBO", 4), ("khat", "k-hat", 2)):
+        for field, what, places in (
+            ("kl", "KL(q || p)", 4),
+            ("elbo", "ELBO", 4),
+            ("khat", "k-hat", 2),
+        ):
             header.append(f"{what}, {protocol}")
             values = its[field].reindex(ALL_METHODS)
             columns.append([Entry(number(value, places)) for value in values])

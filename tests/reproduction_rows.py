@@ -4,8 +4,8 @@ import json
 
 import numpy as np
 
-from mixvi.paper import _reading
-from mixvi.paper.printed import METHODS, printed
+from reproduction.experiments import METHODS, printed
+from reproduction.rows import read
 
 ALL = (*METHODS, "full")
 N_TEST = {"banana": 4900, "heart": 100, "iris": 45, "cauchy": 1000}
@@ -21,7 +21,7 @@ def made_up(protocol, table, name, n_splits, methods=ALL, seed=0, gain=0.02):
     rows = []
     for method in methods:
         known = method if method != "full" else "lr"
-        lpd, error = (printed()[table, name, one, known].value for one in ("lpd", metric))
+        lpd, error = (printed().value[table, name, one, known] for one in ("lpd", metric))
         for split in range(n_splits):
             noise = 0.08 * hard[split] + 0.01 * rng.standard_normal()
             score = lpd + abs(lpd) * (gain + noise)
@@ -62,14 +62,14 @@ def two_dimensional(protocol):
 
 JOBS = [
     {"protocol": "best", "experiment": "binary", "set": "heart", "method": method,
-     "splits": [0, 12], "n_compiled": 3, "backend": backend,
+     "splits": [0, 12], "n_splits": 12, "backend": backend,
      "seconds": {"prepare": 0.1, "screen": 1.0, "compile": 5.0, "fit": 2.0, "evaluate": 0.5}}
     for method in ("screening", "mu", "lr") for backend in ("cpu", "gpu")
 ]  # fmt: skip
 RUNS = [
     {"run": "1f3a", "settings": {"protocol": {"name": "best"}, "seed": 0, "n_draws": None},
      "versions": {"jax": "0.10"}, "device": "a processor", "n_cores": 2, "backend": "cpu",
-     "started": "2020-01-01T00:00:00", "command": "mixvi paper all"}
+     "started": "2020-01-01T00:00:00", "command": "python -m reproduction all"}
 ]  # fmt: skip
 
 
@@ -83,4 +83,4 @@ def left(folder, rows, jobs=(), runs=()):
 
 def rows_of(folder, rows, **others):
     """As the report reads them back."""
-    return _reading.read(left(folder, rows, **others))
+    return read(left(folder, rows, **others))

@@ -2,29 +2,28 @@
 
 import pytest
 
-import mixvi
-from mixvi.cli import main
-from mixvi.paper import data
-from mixvi.paper._results import read
+from reproduction import data
+from reproduction.cli import main
+from reproduction.results import read
 
 
 def test_a_run_and_its_report(tmp_path, capsys):
     out = str(tmp_path / "results")
-    assert main(["paper", "toy", "--methods", "laplace", "mu", "--out", out]) == 0
+    assert main(["toy", "--methods", "laplace", "mu", "--out", out]) == 0
     said = capsys.readouterr()
     assert "2 of 2 rows" in said.err
-    assert f"mixvi paper report --out {out}" in said.out
+    assert f"python -m reproduction report --out {out}" in said.out
     rows = read(tmp_path / "results", "rows")
     assert [row["method"] for row in rows] == ["laplace", "mu"]
     assert rows[0]["kl"] > rows[1]["kl"] > 0
     (run,) = read(tmp_path / "results", "runs")
-    assert run["command"].startswith("mixvi paper toy")
+    assert run["command"].startswith("python -m reproduction toy")
     assert run["settings"]["protocol"]["name"] == "best"
     # Again: nothing is left to do, and the folder says so.
-    assert main(["paper", "toy", "--methods", "laplace", "mu", "--out", out]) == 0
+    assert main(["toy", "--methods", "laplace", "mu", "--out", out]) == 0
     assert "2 of 2 rows are there already" in capsys.readouterr().err
     assert read(tmp_path / "results", "rows") == rows
-    assert main(["paper", "report", "--out", out]) == 0
+    assert main(["report", "--out", out]) == 0
     assert "report.html" in capsys.readouterr().out
     assert (tmp_path / "results" / "report.html").stat().st_size > 10_000
 
@@ -32,23 +31,23 @@ def test_a_run_and_its_report(tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "sentence"),
     [
-        (["paper", "binary", "--sets", "nile"], "unknown set nile"),
-        (["paper", "toy", "--methods", "mcmc"], "unknown method mcmc"),
-        (["paper", "cauchy", "--splits", "0"], "splits: '0'"),
-        (["paper", "cauchy", "--splits", "3000000000"], "the most is 100"),
-        (["paper", "toy", "--predict-draws", "10"], "multiple of 1000"),
-        (["paper", "toy", "--jobs", "0"], "jobs must be"),
-        (["paper", "toy", "--seed", "-1"], "seed must not"),
-        (["paper", "binary", "--basis", "0"], "at least one basis function"),
+        (["binary", "--sets", "nile"], "unknown set nile"),
+        (["toy", "--methods", "mcmc"], "unknown method mcmc"),
+        (["cauchy", "--splits", "0"], "splits: '0'"),
+        (["cauchy", "--splits", "3000000000"], "the most is 100"),
+        (["toy", "--predict-draws", "10"], "multiple of 1000"),
+        (["toy", "--jobs", "0"], "jobs must be"),
+        (["toy", "--seed", "-1"], "seed must not"),
+        (["binary", "--basis", "0"], "at least one basis function"),
         (["data", "path", "nile"], "no data set 'nile'"),
     ],
 )
 def test_a_mistake_is_a_sentence_and_exit_status_1(arguments, sentence, tmp_path, capsys):
-    if arguments[0] == "paper":
+    if arguments[0] != "data":
         arguments = [*arguments, "--out", str(tmp_path / "results")]
     assert main(arguments) == 1
     said = capsys.readouterr().err
-    assert said.startswith("mixvi: ")
+    assert said.startswith("reproduction: ")
     assert sentence in said
     assert not (tmp_path / "results").exists()
 
@@ -58,20 +57,20 @@ def test_a_set_that_is_not_here(tmp_path, capsys, monkeypatch):
     where nothing else is left that is an error too."""
     for variable in ("MIXVI_DATA", "MIXVI_CACHE"):
         monkeypatch.setenv(variable, str(tmp_path))
-    arguments = ["paper", "binary", "--out", str(tmp_path / "results")]
+    arguments = ["binary", "--out", str(tmp_path / "results")]
     assert main([*arguments, "--sets", "heart"]) == 1
-    assert "mixvi data get heart" in capsys.readouterr().err
+    assert "reproduction data get heart" in capsys.readouterr().err
     assert main(arguments) == 1
     said = capsys.readouterr().err
     assert "nothing to run" in said
     assert "heart" in said
-    assert "mixvi data get all" in said
+    assert "reproduction data get all" in said
     assert read(tmp_path / "results", "rows") == []
 
 
 def test_results_need_a_folder_and_one_set_of_settings(tmp_path, capsys):
     (tmp_path / "file").touch()
-    toy = ["paper", "toy", "--methods", "laplace", "--out"]
+    toy = ["toy", "--methods", "laplace", "--out"]
     assert main([*toy, str(tmp_path / "file")]) == 1
     assert "is a file, and results need a folder" in capsys.readouterr().err
     assert main([*toy, str(tmp_path / "results")]) == 0
@@ -84,9 +83,9 @@ def test_a_run_in_which_everything_fails_exits_with_1(tmp_path, capsys, monkeypa
     def refuse(*_):
         raise ValueError("no such luck")
 
-    monkeypatch.setattr("mixvi.paper._run.scaled", refuse)
+    monkeypatch.setattr("reproduction.fitting.scaled", refuse)
     out = ["--out", str(tmp_path / "results")]
-    assert main(["paper", "cauchy", "--splits", "2", "--methods", "laplace", *out]) == 1
+    assert main(["cauchy", "--splits", "2", "--methods", "laplace", *out]) == 1
     said = capsys.readouterr().err
     assert "2 of 2 rows failed" in said
     assert "--retry-failed" in said
@@ -129,13 +128,13 @@ def test_a_figure_that_fails_is_a_row_with_a_reason(tmp_path, monkeypatch):
     def refuse(*_, **__):
         raise ValueError("no such luck")
 
-    monkeypatch.setattr("mixvi.paper._figure1.fit", refuse)
-    assert main(["paper", "toy", "--methods", "mu", "lr", "--out", str(tmp_path)]) == 1
+    monkeypatch.setattr("reproduction.fitting.fit", refuse)
+    assert main(["toy", "--methods", "mu", "lr", "--out", str(tmp_path)]) == 1
     assert [row["failed"] for row in read(tmp_path, "rows")] == ["ValueError: no such luck"] * 2
 
 
 def test_a_folder_that_is_not_there_has_no_report(tmp_path, capsys):
-    assert main(["paper", "report", "--out", str(tmp_path / "typo")]) == 1
+    assert main(["report", "--out", str(tmp_path / "typo")]) == 1
     assert "there is no results folder" in capsys.readouterr().err
     assert not (tmp_path / "typo").exists()
 
@@ -146,9 +145,3 @@ def test_data_commands(capsys, monkeypatch):
     assert "banana" in capsys.readouterr().out
     assert main(["data", "path", "balance"]) == 0
     assert "definition" in capsys.readouterr().out
-
-
-def test_version(capsys):
-    with pytest.raises(SystemExit):
-        main(["--version"])
-    assert mixvi.__version__ in capsys.readouterr().out

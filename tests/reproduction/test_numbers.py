@@ -6,11 +6,11 @@ import numpy as np
 import pytest
 import scipy.stats
 
-from mixvi.paper import _cells, _claims, _findings, _record, _statements, toy
-from mixvi.paper import _statistics as statistics
-from mixvi.paper._markdown import markdown
-from mixvi.paper.printed import METHODS, printed
-from paper_rows import made_up, rows_of
+from reproduction import claims, record, statistics, tables, toy
+from reproduction.cells import ERROR, LPD, LPD_BY_TEST, Cells, n_printed, printed_marks
+from reproduction.experiments import METHODS, printed
+from reproduction.layout import plural
+from reproduction_rows import made_up, rows_of
 
 # --- statistics -------------------------------------------------------------------------------
 
@@ -57,7 +57,7 @@ def test_significant_needs_both_conditions_against_every_other():
     two_valued = np.repeat([0.0, 1.0, 2.0], [12, 16, 12])
     shifted = two_valued - np.where(two_valued == 1.0, 0.0, 0.1)
     assert statistics.sign_test(two_valued, shifted).verdict == 1
-    assert statistics.median_difference(two_valued, shifted).low == 0
+    assert statistics.median_difference(two_valued, shifted)[0] == 0
     assert not statistics.significant(two_valued, shifted[:, None])
     assert not statistics.significant(best, np.empty((40, 0)))
 
@@ -75,60 +75,59 @@ def test_significant_needs_both_conditions_against_every_other():
         ("binary", "heart", "error", 0.5),
     ],
 )
-def test_tolerance_edges(table, name, metric, allowed):
-    value = printed()[table, name, metric, "laplace"].value
+def test_tolerance_edges(table, name, metric, allowed, tmp_path):
+    value = printed().value[table, name, metric, "laplace"]
     worse = -1 if metric == "lpd" else 1
+    field, measure = ("lpd", LPD) if metric == "lpd" else ("error", ERROR)
     for change, fine in ((0.999, True), (1.0, True), (1.001, False), (-50.0, True)):
-        values = np.array([value + worse * change * allowed])
-        one = _cells.Cell("best", table, name, metric, "laplace", values, value)
+        (row,) = made_up("best", table, name, 1, ("laplace",))
+        row[field] = value + worse * change * allowed
+        one = Cells(rows_of(tmp_path, [row])).get(measure, "best", table, name, "laplace")
         assert one.tolerance == pytest.approx(allowed)
-        assert one.no_worse is fine
+        assert one.no_worse == fine
         assert one.shortfall == pytest.approx(change * allowed)
 
 
 def test_cells_counts_and_rules(tmp_path):
     rows = made_up("best", "binary", "heart", 5, METHODS, gain=0.0)
     for row in rows:
-        value = printed()["binary", "heart", "lpd", row["method"]].value
+        value = printed().value["binary", "heart", "lpd", row["method"]]
         row["lpd"] = value - (2.0 if row["method"] in ("diag", "mu") else 0.0)
         if row["method"] == "diag":
             row["diag"]["lpd_best_test"] = value
-    found = rows_of(tmp_path, rows)
-    assert _cells.count(found, "best", _cells.LPD) == (3, 5, 110)
-    assert _cells.count(found, "best", _cells.LPD_BY_TEST) == (4, 5, 110)
-    assert _cells.count(found, "best", _cells.ERROR).printed == 110
-    assert _cells.count(found, "paper", _cells.LPD) == (0, 0, 110)
-    assert _cells.count(found, "best", _cells.LPD, ("multiclass",)) == (0, 0, 40)
-    missed = [miss for miss in _cells.misses(found, "best") if miss.cell.metric == "lpd"]
-    assert {miss.cell.method for miss in missed} == {"diag", "mu"}
-    by_method = {miss.cell.method: " ".join(_cells.reasons(miss)) for miss in missed}
+    found = Cells(rows_of(tmp_path, rows))
+    for measure, n in ((LPD, 3), (LPD_BY_TEST, 4)):
+        assert len(found.of(measure, "best")) == 5
+        assert found.of(measure, "best").no_worse.sum() == n
+    assert len(found.of(LPD, "paper")) == len(found.of(LPD, "best", ("multiclass",))) == 0
+    assert n_printed("lpd") == n_printed("error") == 110
+    assert n_printed("lpd", ("multiclass",)) == 40
+    assert tables.summary(found).rows[0][2] == ("3 of 5", "60 missing", False, False)
+    missed = [miss for miss in found.misses("best") if miss.cell.metric == "lpd"]
+    by_method = {miss.cell.method: " ".join(miss.reasons) for miss in missed}
+    assert set(by_method) == {"diag", "mu"}
     assert "rule for VI_diag" in by_method["diag"]
-    assert "rule" not in by_method["mu"]
     assert by_method["mu"] == ""  # few splits are no explanation
-    said = markdown(tuple(_findings.misses(missed)))
-    assert "5 of 100" in said
-    assert "1 have something said" in said
+    assert tables.misses(missed).rows[0][4].text == "5 of 100"
     assert missed[0].cell.shortfall == pytest.approx(2.0)
 
 
 def test_a_miss_is_compared_with_the_other_protocol(tmp_path):
     rows = [
-        row | {"lpd": printed()["binary", "heart", "lpd", "mu"].value + gain, "n_basis": size}
+        row | {"lpd": printed().value["binary", "heart", "lpd", "mu"] + gain, "n_basis": size}
         for protocol, gain, size in (("best", -5.0, 30), ("paper", 1.0, 10))
         for row in made_up(protocol, "binary", "heart", 3, ("mu",))
     ]
-    (miss,) = [
-        one for one in _cells.misses(rows_of(tmp_path, rows), "best") if one.cell.metric == "lpd"
-    ]
-    assert "protocol paper reaches -37.97 with 10 basis functions instead of 30" in (
-        _cells.reasons(miss)
-    )
+    found = Cells(rows_of(tmp_path, rows)).misses("best")
+    (miss,) = [one for one in found if one.cell.metric == "lpd"]
+    said = "protocol paper reaches -37.97 with 10 basis functions instead of 30"
+    assert said in miss.reasons
 
 
 def test_a_miss_says_where_the_hyperparameters_went(tmp_path):
     """A mean field whose bound is higher, whose basis is narrower and whose score is worse; and a
     fit that says no more than a coin."""
-    value = printed()["binary", "heart", "lpd", "diag"].value
+    value = printed().value["binary", "heart", "lpd", "diag"]
     rows = made_up("best", "binary", "heart", 3, ("laplace", "mu", "diag"))
     rows += made_up("paper", "binary", "heart", 3, ("diag",))
     for row in rows:
@@ -139,8 +138,8 @@ def test_a_miss_says_where_the_hyperparameters_went(tmp_path):
         if row["method"] == "mu":
             row["lpd"], row["hyper"] = -100 * math.log(2) - 0.1, {"log_width": math.log(0.25)}
     missed = {
-        miss.cell.method: "; ".join(_cells.reasons(miss))
-        for miss in _cells.misses(rows_of(tmp_path, rows), "best")
+        miss.cell.method: "; ".join(miss.reasons)
+        for miss in Cells(rows_of(tmp_path, rows)).misses("best")
         if miss.cell.metric == "lpd"
     }
     assert "3.0 times narrower" in missed["diag"]
@@ -154,12 +153,12 @@ def test_pairs_need_the_split_of_every_method(tmp_path):
     rows = [row for row in rows if row["method"] != "diag" or row["split"] in (1, 4)]
     again = {**rows[1], "lpd": 1.0}  # the same fit once more: the later row counts
     found = rows_of(tmp_path, [*rows, again])
-    methods, values = found.paired("best", "binary", "heart", METHODS, "lpd")
-    assert methods == METHODS
-    assert values.shape == (2, 5)
-    assert values[0, 0] == 1.0
-    assert len(found.values(("best", "binary", "heart", "laplace"), "lpd")) == 6
-    assert found.paired("best", "binary", "banana", METHODS, "lpd").values.shape == (0, 0)
+    paired = found.paired("best", "binary", "heart", "lpd")
+    assert tuple(paired.columns) == METHODS
+    assert paired.index.tolist() == [1, 4]
+    assert paired["laplace"][1] == 1.0
+    assert found.counts("best", "binary", "heart")["laplace"] == 6
+    assert len(found.paired("best", "binary", "banana", "lpd")) == 0
 
 
 def test_a_claim_needs_both_conditions(tmp_path):
@@ -169,11 +168,8 @@ def test_a_claim_needs_both_conditions(tmp_path):
     for row in rows:
         gain = -30.0 if row["split"] == 4 else 1e-9
         row["lpd"] = -40.0 - 10 * row["split"] + (gain if row["method"] == "mu" else 0.0)
-    (one,) = [
-        one
-        for one in _claims.compare(rows_of(tmp_path, rows), "best", "lpd")
-        if (one.contender, one.rival) == ("mu", "laplace")
-    ]
+    found = claims.Claims(Cells(rows_of(tmp_path, rows)))
+    (one,) = found.chosen("best", "lpd", "mu", "laplace")
     assert (one.signs.wins, one.signs.losses, one.signs.verdict) == (9, 1, 1)
     assert one.verdict == 0
 
@@ -183,13 +179,13 @@ def test_claims_by_hand(tmp_path):
     score = {"laplace": -40.0, "mu": -39.0, "eig": -41.0, "lr": -39.5, "diag": -39.0}
     for row in rows:
         row["lpd"] = score[row["method"]] + row["split"]
-    compared = _claims.compare(rows_of(tmp_path, rows), "best", "lpd")
+    found = claims.Claims(Cells(rows_of(tmp_path, rows)))
     tallies = {
         contender: [
-            _claims.significantly(_claims.chosen(compared, contender, rival))
-            for rival in _claims.RIVALS
+            claims.significantly(found.chosen("best", "lpd", contender, rival))
+            for rival in claims.RIVALS
         ]
-        for contender in _claims.CONTENDERS
+        for contender in claims.CONTENDERS
     }
     assert tallies == {
         "best": [(1, 0, 0), (0, 1, 0)],
@@ -197,18 +193,18 @@ def test_claims_by_hand(tmp_path):
         "eig": [(0, 0, 1), (0, 0, 1)],
         "lr": [(1, 0, 0), (0, 0, 1)],
     }
-    assert _claims.chosen(compared, "best", "laplace")[0].method == "mu"
+    assert found.chosen("best", "lpd", "best", "laplace")[0].method == "mu"
     # Laplace is printed as the best on titanic; VI_diag on image.
-    assert _claims.printed_medians("best", "laplace", ("binary",)) == (12, 0, 1)
-    assert _claims.printed_medians("best", "diag", ("binary",)) == (12, 0, 1)
-    assert _claims.printed_medians("mu", "laplace").total == 22
+    assert claims.printed_medians("best", "laplace", "binary") == (12, 0, 1)
+    assert claims.printed_medians("best", "diag", "binary") == (12, 0, 1)
+    assert claims.printed_medians("mu", "laplace").total == 22
 
 
 def test_printed_marks_are_the_papers():
-    marked = _statements.printed_marks("binary", "lpd")
+    marked = printed_marks("binary", "lpd")
     assert marked.best["lr"] == 8
-    assert marked.bullets == {"laplace": 1, "mu": 0, "eig": 0, "lr": 5, "diag": 0}
-    assert _statements.printed_marks("binary", "error").bullets.total() == 0
+    assert marked.bullets == {"laplace": 1, "lr": 5}
+    assert printed_marks("binary", "error").bullets.total() == 0
 
 
 def test_marks_as_in_the_paper(tmp_path):
@@ -216,22 +212,22 @@ def test_marks_as_in_the_paper(tmp_path):
     for row in rows:
         row["error"] = 10.0 + row["split"] + (row["method"] in ("laplace", "diag"))
         row["lpd"] = row["split"] + (row["method"] == "eig")
-    found = rows_of(tmp_path, rows)
-    place = ("best", "binary", "heart")
-    assert _cells.marks(found, *place, "lpd", 1) == (("eig",), True)
-    assert _cells.marks(found, *place, "error", -1) == (("mu", "eig", "lr"), False)  # ties
-    assert _cells.marks(found, "best", "binary", "banana", "lpd", 1) == ((), False)
+    found = Cells(rows_of(tmp_path, rows))
+    assert found.marks("best", "binary", "heart", "lpd") == (("eig",), True)
+    ties = found.marks("best", "binary", "heart", "error")
+    assert ties == (("mu", "eig", "lr"), False)
+    assert found.marks("best", "binary", "banana", "lpd") == ((), False)
 
 
 def test_distance_from_the_two_dimensional_posterior():
     mean, root = np.array([0.3, -0.2]), np.array([[1.0, 0.0], [0.4, 0.8]])
     draws = mean + np.random.default_rng(0).standard_normal((200_000, 2)) @ root.T
     log_q = scipy.stats.multivariate_normal(mean, root @ root.T).logpdf(draws)
-    ratio = log_q - toy.log_densities(draws)
+    ratio = log_q - toy.log_density(draws, np)
     assert toy.kl(mean, root) == pytest.approx(ratio.mean(), abs=5 * ratio.std() / 200_000**0.5)
 
 
 def test_small_words():
-    assert _record._spans([5, 0, 1, 2]) == "0-2, 5"
-    assert _record.plural(1, "set") == "1 set"
-    assert _record.duration(7200.0) == "2.0 h"
+    assert record.spans([5, 0, 1, 2]) == "0-2, 5"
+    assert plural(1, "set") == "1 set"
+    assert record.duration(7200.0) == "2.0 h"

@@ -4,7 +4,6 @@ import dataclasses
 import hashlib
 import http.server
 import io
-import sys
 import threading
 from pathlib import Path
 
@@ -15,14 +14,12 @@ import scipy.io
 from data_sets import (
     FOLDER,
     needs_folder,
-    needs_pooch,
     save_mat,
-    save_npz,
     tiny_arrays,
     tiny_record,
     truncated,
 )
-from mixvi.paper import _download, _parsers, _sources, data
+from reproduction import data, data_files, registry
 
 pytestmark = pytest.mark.usefixtures("nothing_from_outside")
 
@@ -54,13 +51,21 @@ def server():
         thread.join()
 
 
-def from_server(record, server, *paths, sha256=None):
-    sources = tuple(_sources.Source((server.url + path,), sha256) for path in paths)
-    return dataclasses.replace(record, sources=sources)
+@pytest.fixture
+def known(monkeypatch):
+    """Puts a record into the registry, with its sources on the server."""
+
+    def put(record, server, *paths, sha256=None):
+        sources = tuple((server.url + path,) for path in paths)
+        record = dataclasses.replace(record, sources=sources, sha256=sha256)
+        monkeypatch.setitem(registry.REGISTRY, record.name, record)
+        return record
+
+    return put
 
 
 def cached():
-    folder = _download.cache_folder()
+    folder = data_files.cache_folder()
     return sorted(str(path.relative_to(folder)) for path in folder.rglob("*") if path.is_file())
 
 
@@ -70,58 +75,45 @@ def mat_bytes(variable="tiny"):
     return file.getvalue()
 
 
-@needs_pooch
-def test_a_download_ends_in_the_cache_and_is_found_there(tiny, server, monkeypatch):
+def test_a_download_ends_in_the_cache_and_is_found_there(tiny, server, known):
     server.files["/benchmarks.mat"] = mat_bytes()
-    record = from_server(tiny, server, "/benchmarks.mat")
-    monkeypatch.setitem(_sources.REGISTRY, "tiny", record)
-    places = data.get("tiny")
-    assert (
-        places
-        == {"tiny": str(_download.cache_folder() / record.file)}
-        == {"tiny": data.path("tiny")}
-    )
+    record = known(tiny, server, "/benchmarks.mat")
+    assert data.get("tiny") == str(data_files.cache_folder() / record.file) == data.path("tiny")
     assert cached() == [record.file]
     assert data.load("tiny").train.shape == (3, 6)
-    data.get(["tiny"])
+    data.get("tiny")
     assert len(server.asked) == 1
-    data.get(["tiny"], force=True)
+    data.get("tiny", force=True)
     assert len(server.asked) == 2
 
 
-@needs_pooch
-def test_a_damaged_file_in_the_cache_is_got_anew(tiny, server):
+def test_a_damaged_file_in_the_cache_is_got_anew(tiny, server, known):
     server.files["/benchmarks.mat"] = mat_bytes()
-    registry = {"tiny": from_server(tiny, server, "/benchmarks.mat")}
-    path = Path(data.get("tiny", registry=registry)["tiny"])
-    truncated(path, None, None)
-    data.get("tiny", registry=registry)
+    known(tiny, server, "/benchmarks.mat")
+    truncated(Path(data.get("tiny")), None, None)
+    data.get("tiny")
     assert len(server.asked) == 2
     data.load("tiny")
 
 
-@needs_pooch
-def test_one_file_with_a_known_hash_serves_several_sets(tiny, server):
+def test_one_file_with_a_known_hash_serves_several_sets(tiny, server, known):
     """As benchmarks.mat does: it stays in the cache, checked by its hash."""
     content = scipy.io.loadmat(io.BytesIO(mat_bytes()))
     file = io.BytesIO()
     scipy.io.savemat(file, {"tiny": content["tiny"], "other": content["tiny"]})
     server.files["/b.mat"] = file.getvalue()
     digest = hashlib.sha256(file.getvalue()).hexdigest()
-    registry = {
-        name: from_server(tiny_record(name), server, "/b.mat", sha256=digest)
-        for name in ("tiny", "other")
-    }
-    assert list(data.get("all", registry=registry)) == ["tiny", "other"]
+    for name in ("tiny", "other"):
+        known(tiny_record(name), server, "/b.mat", sha256=digest)
+        data.get(name)
     assert len(server.asked) == 1
     server.files["/b.mat"] += b"?"
-    wrong = from_server(tiny, server, "/b.mat", sha256="0" * 64)
-    with pytest.raises(data.DataError, match=r"SHA256 hash of downloaded file|does not match"):
-        data.get("tiny", force=True, registry={"tiny": wrong})
+    known(tiny, server, "/b.mat", sha256="0" * 64)
+    with pytest.raises(registry.DataError, match=r"SHA256 hash of downloaded file|does not match"):
+        data.get("tiny", force=True)
 
 
-@needs_pooch
-def test_text_files_of_the_real_registry(server):
+def test_text_files_of_the_real_registry(server, known):
     """iris as R writes it, from scikit-learn's copy: the published checksum must come out."""
     datasets = pytest.importorskip("sklearn.datasets")
     iris = datasets.load_iris()
@@ -131,22 +123,21 @@ def test_text_files_of_the_real_registry(server):
     ]
     header = '"rownames","Sepal.Length","Sepal.Width","Petal.Length","Petal.Width","Species"'
     server.files["/iris.csv"] = "\n".join([header, *rows, ""]).encode()
-    record = from_server(_sources.REGISTRY["iris"], server, "/not-there.csv", "/iris.csv")
-    assert data.get("iris", registry={"iris": record}) == {"iris": "iris comes with scikit-learn"}
+    record = known(registry.REGISTRY["iris"], server, "/not-there.csv", "/iris.csv")
+    assert data.get("iris") == "iris comes with scikit-learn"
     assert server.asked == []
-    path = Path(data.get("iris", force=True, registry={"iris": record})["iris"])
+    path = Path(data.get("iris", force=True))
     assert server.asked == ["/not-there.csv", "/iris.csv"]
-    assert _parsers.read_npz(path, record).x.shape == (150, 4)
+    assert data_files.read_npz(path, record).x.shape == (150, 4)
 
 
-@needs_pooch
 @needs_folder
 @pytest.mark.parametrize(
     "name", ["ecoli", "crabs", "soybean", "wine", "glass", "vehicle", "boston", "concrete"]
 )
-def test_text_layouts(name, server):
+def test_text_layouts(name, server, monkeypatch):
     """Written from the folder in the layout of the source, in as many parts as it has."""
-    record = _sources.REGISTRY[name]
+    record = registry.REGISTRY[name]
     stored = data.load(name, FOLDER)
     lines = []
     for i, (x, y) in enumerate(zip(stored.x.tolist(), stored.y, strict=True)):
@@ -158,72 +149,51 @@ def test_text_layouts(name, server):
             lines.append(" ".join([*numbers, label]) + " ")
         else:
             lines.append(",".join([*["7"] * (name == "glass"), *numbers, label]))
-    if record.table.header:
+    if record.columns.get("header"):
         lines.insert(0, "rownames,sp,sex,index,FL,RW,CL,CW,BD")
-    parts = np.array_split(lines, len(record.sources[0].urls))
+    parts = np.array_split(lines, len(record.sources[0]))
     for number, part in enumerate(parts):
         server.files[f"/{number}"] = "\r\n".join(part).encode()
-    source = _sources.Source(tuple(f"{server.url}/{number}" for number in range(len(parts))))
-    record = dataclasses.replace(record, sources=(source,))
-    found = _parsers.read_npz(
-        Path(data.get(name, force=True, registry={name: record})[name]), record
-    )
+    addresses = tuple(f"{server.url}/{number}" for number in range(len(parts)))
+    record = dataclasses.replace(record, sources=(addresses,))
+    monkeypatch.setitem(registry.REGISTRY, name, record)
+    found = data_files.read_npz(Path(data.get(name, force=True)), record)
     np.testing.assert_array_equal(found.x, stored.x)
     np.testing.assert_array_equal(found.y, stored.y)
 
 
-@needs_pooch
 @pytest.mark.parametrize("content", [None, b"", b"<html>", mat_bytes("other"), mat_bytes()[:-90]])
-def test_a_server_without_the_data_leaves_nothing_behind(content, tiny, server):
+def test_a_server_without_the_data_leaves_nothing_behind(content, tiny, server, known):
     server.files["/benchmarks.mat"] = content
-    registry = {"tiny": from_server(tiny, server, "/benchmarks.mat")}
-    with pytest.raises(data.DataError, match="tiny could not be downloaded") as caught:
-        data.get("tiny", registry=registry)
+    known(tiny, server, "/benchmarks.mat")
+    with pytest.raises(registry.DataError, match="tiny could not be downloaded") as caught:
+        data.get("tiny")
     assert f"{server.url}/benchmarks.mat" in str(caught.value)
     assert "MIXVI_DATA" in str(caught.value)
     assert ("404 Client Error" in str(caught.value)) == (content is None)
     assert cached() == []
 
 
-@needs_pooch
-def test_wrong_numbers_from_a_server_are_refused_and_no_server_is_said(tiny, server):
+def test_wrong_numbers_from_a_server_are_refused_and_no_server_is_said(tiny, server, known):
     server.files["/benchmarks.mat"] = mat_bytes()
-    other = from_server(tiny_record(checksum="0" * 64), server, "/benchmarks.mat")
-    with pytest.raises(data.DataError, match="checksum"):
-        data.get("tiny", registry={"tiny": other})
-    nobody = dataclasses.replace(tiny, sources=(_sources.Source(("http://127.0.0.1:9/x",)),))
-    with pytest.raises(data.DataError, match="Look at the connection"):
-        data.get("tiny", registry={"tiny": nobody})
+    known(tiny_record(checksum="0" * 64), server, "/benchmarks.mat")
+    with pytest.raises(registry.DataError, match="checksum"):
+        data.get("tiny")
+    server.url = "http://127.0.0.1:9"
+    known(tiny, server, "/x")
+    with pytest.raises(registry.DataError, match="Look at the connection"):
+        data.get("tiny")
     assert cached() == []
 
 
 def test_a_write_that_fails_leaves_nothing_half(tiny, tmp_path, monkeypatch):
-    arrays = _parsers.canonical(tiny_arrays(), tiny)
+    arrays = data_files.canonical(tiny_arrays(), tiny)
     path = tmp_path / "cache" / tiny.file
 
     def interrupted(*_):
         raise KeyboardInterrupt
 
-    monkeypatch.setattr(_parsers.os, "replace", interrupted)
+    monkeypatch.setattr(data_files.os, "replace", interrupted)
     with pytest.raises(KeyboardInterrupt):
-        _parsers.write_npz(path, arrays, tiny)
+        data_files.write_npz(path, arrays, tiny)
     assert cached() == []
-
-
-def test_without_pooch_only_downloads_fail(tiny, tmp_path, monkeypatch):
-    monkeypatch.setitem(sys.modules, "pooch", None)
-    save_npz(tmp_path / "cache", tiny, tiny_arrays())
-    assert data.load("tiny").kind == "binary"
-    assert data.get(["balance", "tiny"])["tiny"] == data.path("tiny")
-    with pytest.raises(ImportError, match=r"pip install 'mixvi\[data\]'"):
-        data.get("ecoli")
-
-
-@needs_pooch
-def test_the_cache_is_where_pooch_has_it(monkeypatch):
-    import pooch
-
-    monkeypatch.delenv("MIXVI_CACHE")
-    assert _download.cache_folder() == Path(pooch.os_cache("mixvi"))
-    monkeypatch.setenv("XDG_CACHE_HOME", str(Path.home() / "elsewhere"))
-    assert _download.cache_folder() == Path(pooch.os_cache("mixvi"))

@@ -10,9 +10,9 @@ from scipy import stats
 
 from mixvi.estimators import MVIClassifier
 from mixvi.models import RBF, Gaussian, Model, Predictive
-from mixvi.paper import _evaluate, _problems, _run
-from mixvi.paper._protocol import BEST, PAPER, LowRankFromNoise, Settings
-from mixvi.paper._task import Task
+from reproduction import fitting, scores
+from reproduction.experiments import BEST, PAPER, Settings, Task
+from reproduction.problems import LowRankFromNoise, Problems, Scaled, families, problems
 
 
 def table(n, n_features=3, seed=0):
@@ -28,8 +28,8 @@ def two_splits(protocol, size=8, padded_to=0, n=60):
         (x, y), (x_test, y_test) = table(n, seed=seed), table(40, seed=seed + 10)
         centre, scale = x.mean(0), x.std(0)
         x, x_test = (x - centre) / scale, (x_test - centre) / scale
-        parts.append(_problems._Scaled(x, y, x_test, y_test, 0.0, 1.0, x_test[:1]))
-    return _problems.problems(parts, 2, protocol, Settings(protocol), (0, 1), size, padded_to)
+        parts.append(Scaled(x, y, x_test, y_test))
+    return problems(parts, 2, Settings(protocol), (0, 1), size, padded_to)
 
 
 # --- scores -----------------------------------------------------------------------------------
@@ -41,21 +41,21 @@ def gaussian_problem():
     model = Model(RBF(2), Gaussian())
     shared = {"mask": np.ones((2, 2)), "usual_log_width": np.zeros(2)}
     test = {"square": rng.uniform(0, 4, (2, 4, 2))}
-    made = _problems.Problems(
+    made = Problems(
         model, np.zeros(3), None, [], shared, test, rng.standard_normal((2, 4)),
         np.zeros(2), np.array([1.0, 3.0]), None,
     )  # fmt: skip
     hyper = {name: np.zeros(2) for name in ("log_alpha", "log_width")}
     hyper["log_sigma"] = np.full(2, math.log(0.5))
     root = 0.3 * rng.standard_normal((2, 3, 3))
-    return made, _evaluate.Gaussians(hyper, rng.standard_normal((2, 3)), root)
+    return made, scores.Gaussians(hyper, rng.standard_normal((2, 3)), root)
 
 
 def test_scores_of_a_gaussian_model_in_closed_form():
     """Joint and pointwise LPD are normal densities, and so is the loss of a draw."""
     made, fitted = gaussian_problem()
     n_draws = 200_000
-    found = _evaluate.scores(made, fitted, np.array([4, 9]), (1000, n_draws), 0)
+    found = scores.scores(made, fitted, np.array([4, 9]), (1000, n_draws), 0)
     for k in range(2):
         bumps = np.exp(-0.5 * made.test["square"][k])
         design = np.concatenate([bumps, np.ones((4, 1))], axis=1)
@@ -75,10 +75,10 @@ def test_scores_of_a_gaussian_model_in_closed_form():
 
 def test_the_first_draws_of_many_are_the_same_draws():
     made, fitted = gaussian_problem()
-    few = _evaluate.scores(made, fitted, np.array([0, 1]), (1000,), 0)
-    many = _evaluate.scores(made, fitted, np.array([0, 1]), (1000, 5000), 0)
+    few = scores.scores(made, fitted, np.array([0, 1]), (1000,), 0)
+    many = scores.scores(made, fitted, np.array([0, 1]), (1000, 5000), 0)
     np.testing.assert_allclose(few.lpd[:, 0], many.lpd[:, 0], rtol=1e-12)
-    other = _evaluate.scores(made, fitted, np.array([1, 0]), (1000,), 0)
+    other = scores.scores(made, fitted, np.array([1, 0]), (1000,), 0)
     assert (other.lpd != few.lpd).all()  # each split has draws of its own
 
 
@@ -87,7 +87,7 @@ def test_diagonal_roots_score_like_their_matrices():
     diagonal = np.abs(fitted.root[:, 0])
     dense = np.stack([np.diag(one) for one in diagonal])
     a, b = (
-        _evaluate.scores(made, dataclasses.replace(fitted, root=root), np.array([0, 1]), (1000,), 0)
+        scores.scores(made, dataclasses.replace(fitted, root=root), np.array([0, 1]), (1000,), 0)
         for root in (diagonal, dense)
     )
     for left, right in zip(a, b, strict=True):
@@ -101,33 +101,33 @@ def test_diagonal_roots_score_like_their_matrices():
 def block():
     made = two_splits(BEST)
     task = Task("binary", "made", (0, 1), ("eig",), Settings(BEST), "run", trend=False)
-    starts = _run.screened(made)
-    return _run.shared_part(task, (0, 1), made, starts), starts.evidence
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(fitting, "scaled", lambda *_: ([], 2))
+        patch.setattr(fitting, "problems", lambda *_: made)
+        return fitting.prepared(task, (0, 1), lambda *_: None), fitting.screened(made).evidence
 
 
 def test_filled_up_rows_and_columns_change_no_evidence(block):
     """60 rows stand among 200, and 8 basis functions among 11."""
     wider = two_splits(BEST, padded_to=11)
     assert wider.data["rows"]["square"].shape == (2, 200, 11)
-    np.testing.assert_allclose(_run.screened(wider).evidence, block[1], atol=1e-6)
+    np.testing.assert_allclose(fitting.screened(wider).evidence, block[1], atol=1e-6)
 
 
 def test_protocol_best_is_the_estimators_default(block):
     """The batch and `MVIClassifier` find the same bound and the same predictions."""
     block, _ = block
-    posts = _run._fitted(block, "eig")
+    posts = fitting.fitted(block, "eig")
+    rows = fitting.rows_of(block, "eig", posts)
     for k in range(2):
         (x, y), (x_test, y_test) = table(60, seed=k), table(40, seed=k + 10)
         model = MVIClassifier("eig", n_basis=8, diagnostics=False).fit(x, y)
         assert posts[k].elbo_fixed == pytest.approx(model.posterior_.elbo_fixed, abs=1e-4)
         single = model.log_predictive_density(x_test, y_test, pointwise=True).sum()
-        judged = _run._judged(block, posts)
-        assert judged is not None
-        assert judged.scores.pointwise[k] == pytest.approx(single, abs=0.02)
+        assert rows[k]["pointwise"] == pytest.approx(single, abs=0.02)
         wrong = 100 * (model.predict(x_test) != y_test).mean()
-        assert judged.scores.error[k] == pytest.approx(wrong, abs=2.6)  # one draw-noisy label
-        elbo = judged.diagnoses[k].diagnosis.elbo
-        assert abs(elbo.value - posts[k].elbo_fixed) < 5 * elbo.se + 1e-6
+        assert rows[k]["error"] == pytest.approx(wrong, abs=2.6)  # one draw-noisy label
+        assert abs(rows[k]["gap"]) < 5 * rows[k]["elbo_se"] + 1e-6
 
 
 def test_the_papers_rank_one_start_is_its_own():
@@ -152,33 +152,41 @@ def test_one_number_of_basis_functions_for_a_set(monkeypatch):
     made = {size: two_splits(small, size, 6) for size in small.sizes}
     asked = []
 
-    def problems(splits, n_classes, protocol, settings, indices, size, padded_to=0):
+    def problems(splits, n_classes, settings, indices, size, padded_to=0):
         asked.append((tuple(indices), size, padded_to))
         return made[size]
 
-    monkeypatch.setattr(_run, "scaled", lambda *_: ([], 2))
-    monkeypatch.setattr(_run, "problems", problems)
+    monkeypatch.setattr(fitting, "scaled", lambda *_: ([], 2))
+    monkeypatch.setattr(fitting, "problems", problems)
     task = Task("binary", "made", (7,), ("mu",), Settings(small), "run")
     jobs = []
-    size = _run.chosen_size(task, lambda kind, new: jobs.extend(new))
-    sums = {one: _run.screened(made[one]).evidence.sum() for one in small.sizes}
+    size = fitting.chosen_size(task, lambda kind, new: jobs.extend(new))
+    sums = {one: fitting.screened(made[one]).evidence.sum() for one in small.sizes}
     assert size == max(sums, key=lambda one: sums[one])
     assert asked == [(tuple(range(20)), 2, 6), (tuple(range(20)), 6, 6)]
     assert [job["size"] for job in jobs] == [size]
-    # A later session takes it from there.
-    known = dataclasses.replace(task, size=4)
-    assert _run.chosen_size(known, lambda *_: None) == 4
-    assert len(asked) == 2
 
 
 def rows_of(block, method):
     rows = []
-    attempts = {
-        start: _run._attempt(block, family)
-        for start, family in block.task.settings.families(method).items()
-    }
-    _run._hand_on(block, method, attempts, lambda kind, new: kind == "rows" and rows.extend(new))
+    fitting._run_method(block, method, lambda kind, new: kind == "rows" and rows.extend(new))
     return rows
+
+
+def test_a_size_that_was_chosen_is_not_chosen_again(monkeypatch):
+    def refuse(*_):
+        raise AssertionError("asked again")
+
+    def prepared(task, splits, emit):
+        assert task.size == 4
+        raise ValueError("far enough")
+
+    monkeypatch.setattr(fitting, "chosen_size", refuse)
+    monkeypatch.setattr(fitting, "prepared", prepared)
+    task = Task("binary", "made", (7,), ("mu",), Settings(PAPER), "run", size=4)
+    rows = []
+    fitting.run_task(task, set(), lambda kind, new: rows.extend(new))
+    assert [row["failed"] for row in rows] == ["ValueError: far enough"]
 
 
 def test_a_problem_that_fails_is_a_row_with_a_reason(block):
@@ -192,15 +200,11 @@ def test_a_problem_that_fails_is_a_row_with_a_reason(block):
     assert math.isfinite(rows[0]["lpd"])
 
 
-def test_rows_do_not_depend_on_which_start_ends_first(block):
-    block, _ = block
-    families = block.task.settings.families("diag")
-    attempts = {start: _run._attempt(block, family) for start, family in families.items()}
-    # The same posteriors from both: a tie goes to the first of the protocol, whichever came first.
-    tie = {start: attempts["laplace"] for start in reversed(attempts)}
-    found = []
-    _run._hand_on(block, "diag", tie, lambda kind, new: kind == "rows" and found.extend(new))
-    assert [row["diag"]["start"] for row in found] == ["laplace", "laplace"]
+def test_a_tie_goes_to_the_first_start():
+    row = {"failed": None, "elbo_fixed": -1.0, "lpd": -2.0, "error": 3.0}
+    tried = {"laplace": row, "small": dict(row)}
+    assert list(families(Settings(BEST), "diag")) == list(tried)
+    assert fitting.better(tried, "diag")["diag"]["start"] == "laplace"
 
 
 def test_mean_field_reports_both_rules(block):
@@ -215,8 +219,8 @@ def test_mean_field_reports_both_rules(block):
 def test_predictive_agrees_with_the_batch(block):
     block, _ = block
     posts = block.laplace
-    fitted = _evaluate.Gaussians.of(posts)
-    found = _evaluate.scores(block.problems, fitted, np.array([0, 1]), (100_000,), 0)
+    fitted = scores.Gaussians.of(posts)
+    found = scores.scores(block.problems, fitted, np.array([0, 1]), (100_000,), 0)
     for k in range(2):
         shared = jax.tree.map(lambda leaf: leaf[k], block.problems.shared)  # noqa: B023
         rows = jax.tree.map(lambda leaf: leaf[k], block.problems.test)  # noqa: B023
