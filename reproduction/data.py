@@ -45,7 +45,8 @@ class Dataset:
     source: str
 
 
-class Split(NamedTuple):
+@dataclasses.dataclass(frozen=True, eq=False)
+class Split:
     """Data to learn from and data to be judged by."""
 
     x: np.ndarray

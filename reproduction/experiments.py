@@ -32,81 +32,57 @@ N_PREDICT = 10_000
 
 @dataclasses.dataclass(frozen=True)
 class Experiment:
-    """`captions`: those of the paper's tables, by metric ("lpd", "error" or "mse"); an experiment
-    without is no table. `n_splits`: None where the data sets say how many they have."""
+    """`metrics` are those of the paper's tables ("lpd", "error" or "mse"); an experiment without is
+    no table. `n_splits`: None where the data sets say how many they have."""
 
     name: str
     title: str
     about: str
     sets: tuple[str, ...]
-    captions: dict[str, str] = dataclasses.field(default_factory=dict)
+    metrics: tuple[str, ...] = ("lpd", "error")
     n_splits: int | None = None
     decimals: int = 2
-    draws_caption: str = ""
 
     @property
     def second(self) -> str:
         """Where classifiers have an error rate, a regression has a mean squared error."""
-        return "mse" if "mse" in self.captions else "error"
+        return "mse" if "mse" in self.metrics else "error"
 
     def splits_of(self, name: str) -> int:
         """How many there are."""
         return self.n_splits or registry.REGISTRY[name].n_splits
 
 
-_BOTH = "LPD (higher is better) and MSE (lower is better) on test data for Cauchy regression"
-EXPERIMENTS = {
-    one.name: one
-    for one in (
-        Experiment(
-            "toy",
-            "Two-dimensional posterior (Figure 1)",
-            "the 2-D example, Figure 1",
-            ("mixture",),
-            n_splits=1,
-        ),
-        Experiment(
-            "cauchy",
-            "Robust regression (Cauchy)",
-            "robust regression, 100 data sets, Figure 2",
-            ("cauchy",),
-            {"lpd": _BOTH, "mse": _BOTH},
-            n_splits=100,
-            decimals=3,
-            draws_caption="Median MSE of single posterior draws, Cauchy regression",
-        ),
-        Experiment(
-            "binary",
-            "Logistic regression",
-            "logistic regression, 13 sets with published splits",
-            registry.BINARY,
-            {
-                "lpd": "Median LPD on test data for logistic regression (higher is better)",
-                "error": "Median error rate % on test data for logistic regression "
-                "(lower is better)",
-            },
-            draws_caption="Median error % of single posterior draws, logistic regression",
-        ),
-        Experiment(
-            "multiclass",
-            "Multiclass logistic regression",
-            "softmax regression, 8 sets, 100 splits",
-            registry.MULTICLASS,
-            {
-                "lpd": "Median LPD on test data for multiclass logistic regression "
-                "(higher is better)",
-                "error": "Median error rate % on test data for multiclass logistic regression "
-                "(lower is better)",
-            },
-            draws_caption="Median error % of single posterior draws, multiclass",
-        ),
-    )
-}
+_TOY = Experiment(
+    "toy", "Two-dimensional posterior", "the 2-D example, Figure 1", ("mixture",), (), n_splits=1
+)
+_CAUCHY = Experiment(
+    "cauchy",
+    "Cauchy regression",
+    "robust regression, 100 data sets, Figure 2",
+    ("cauchy",),
+    ("lpd", "mse"),
+    n_splits=100,
+    decimals=3,
+)
+_BINARY = Experiment(
+    "binary",
+    "Logistic regression",
+    "logistic regression, 13 sets with published splits",
+    registry.BINARY,
+)
+_MULTICLASS = Experiment(
+    "multiclass",
+    "Multiclass logistic regression",
+    "softmax regression, 8 sets, 100 splits",
+    registry.MULTICLASS,
+)
+EXPERIMENTS = {one.name: one for one in (_TOY, _CAUCHY, _BINARY, _MULTICLASS)}
 
 
 def tables() -> tuple[str, ...]:
     """Experiments that the paper has tables of."""
-    return tuple(name for name, one in EXPERIMENTS.items() if one.captions)
+    return tuple(name for name, one in EXPERIMENTS.items() if one.metrics)
 
 
 @functools.cache

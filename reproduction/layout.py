@@ -28,9 +28,9 @@ class Entry(NamedTuple):
 class Table(NamedTuple):
     """`wordy` tables may break lines within an entry; tables of numbers scroll instead."""
 
-    caption: str
     header: tuple[str, ...]
     rows: list[tuple[Entry, ...]]
+    protocol: str = ""
     wordy: bool = False
 
 
@@ -48,14 +48,14 @@ def number(value: float, places: int, signed: bool = False) -> str:
 
 
 def without_gaps(
-    caption: str, header: Iterable[str], lines: list[tuple[Entry, ...]]
+    header: Iterable[str], lines: list[tuple[Entry, ...]], protocol: str = ""
 ) -> list[Table]:
     """Sets and columns without any number are left out: another section names what is missing."""
     header = tuple(header)
     lines = [line for line in lines if any(entry != MISSING for entry in line[1:])]
     keep = [k for k in range(len(header)) if k == 0 or any(line[k] != MISSING for line in lines)]
     some = [tuple(line[k] for k in keep) for line in lines]
-    return [Table(caption, tuple(header[k] for k in keep), some)] if some else []
+    return [Table(tuple(header[k] for k in keep), some, protocol)] if some else []
 
 
 def plural(n: int, word: str) -> str:
@@ -65,8 +65,8 @@ def plural(n: int, word: str) -> str:
 class Figure(NamedTuple):
     name: str  # of the file, without its ending
     png: bytes
-    alt: str
-    caption: str
+    protocol: str = ""
+    field: str = ""
 
     @property
     def base64(self) -> str:

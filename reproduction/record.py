@@ -95,7 +95,7 @@ def failures(rows: Rows) -> Table:
         )
         for (protocol, experiment, name, method, reason), splits in groups
     ]
-    return Table("Fits that failed.", ("Fit", "failed", "splits", "reason"), lines, wordy=True)
+    return Table(("Fit", "failed", "splits", "reason"), lines, wordy=True)
 
 
 def not_finite(rows: Rows) -> list[str]:
@@ -142,7 +142,7 @@ def times(rows: Rows) -> list[Table]:
         entries = [Entry(duration(value)) for value in (*sums, sum(sums))]
         lines.append((Entry(", ".join(group)), *entries, Entry(str(len(its)))))
     header = ("Backend, protocol, experiment", *parts, "together", "jobs")
-    totals = Table("Time by backend, protocol and experiment.", header, lines)
+    totals = Table(header, lines)
     fits = jobs[jobs.method.isin(ALL_METHODS) & (jobs.experiment != "toy")]
     sums = fits.groupby(["backend", "protocol", "method"])[["n_splits", "fit", "evaluate"]].sum()
     lines = [
@@ -156,8 +156,7 @@ def times(rows: Rows) -> list[Table]:
         )
     ]
     header = ("Backend, protocol, method", "fits", "fit, each", "evaluation, each")
-    caption = "Time of one fit and of its evaluation, the 2-D example aside."
-    return [totals, Table(caption, header, lines)]
+    return [totals, Table(header, lines)]
 
 
 def walls(jobs: pd.DataFrame) -> dict[tuple[str, str], float]:
@@ -224,7 +223,7 @@ def row_counts(rows: Rows) -> Table:
             counts = (Entry(f"{n:,}") for n in (*by_method, sum(by_method), len(failed)))
             lines.append((Entry(f"{protocol}, {experiment}"), *counts))
     header = ("Protocol, experiment", *(LABELS[one] for one in ALL_METHODS), "together", "failed")
-    return Table("How many rows there are.", header, lines)
+    return Table(header, lines)
 
 
 def runs(records: list[dict[str, Any]]) -> Table:
@@ -237,7 +236,7 @@ def runs(records: list[dict[str, Any]]) -> Table:
         )
         for run in records
     ]
-    return Table("Runs.", ("Run", "command", "started", "device"), lines, wordy=True)
+    return Table(("Run", "command", "started", "device"), lines, wordy=True)
 
 
 def run_records(records: list[dict[str, Any]]) -> list[tuple[str, str, str]]:

@@ -68,7 +68,7 @@ def contents(rows: Rows) -> dict[str, Any]:
         "figure1": list(_figure1(rows)),
         "figure2": list(_figure2(rows)),
         "differences": list(_differences(rows)),
-        "missed": _missed(misses),
+        "missed": [Figure("missed", figures.missed(misses))] if misses else [],
     }
     trends = [(protocol, *_trend(rows, protocol)) for protocol in protocols]
     context = {
@@ -80,6 +80,7 @@ def contents(rows: Rows) -> dict[str, Any]:
         "bullet": tables.BULLET,
         "worse": tables.WORSE,
         "fewest": FEWEST,
+        "contender": tables.NAMES[BEST],
         "by_test": any(cells.applies(one, LPD_BY_TEST) for one in protocols),
         "experiments": EXPERIMENTS.values(),
         "absent_protocols": {
@@ -97,12 +98,9 @@ def contents(rows: Rows) -> dict[str, Any]:
         "resolution": tables.error_resolution(rows),
         "nearness": tables.nearness(cells),
         "worst_fits": tables.worst_fits(cells),
-        "errors_of_draws": [
-            table
-            for name, one in EXPERIMENTS.items()
-            if one.draws_caption
-            for table in tables.beside_printed(cells, name, [ERROR_OF_DRAWS], one.draws_caption)
-        ],
+        "errors_of_draws": {
+            name: tables.beside_printed(cells, name, ERROR_OF_DRAWS) for name in EXPERIMENTS
+        },
         "diagnostics": tables.diagnostics(cells),
         "trends": trends,
         "misses": tables.misses(misses),
@@ -122,20 +120,14 @@ def contents(rows: Rows) -> dict[str, Any]:
     return context | pictures | {"all_figures": shown}
 
 
-def _tables_of(cells: Cells, name: str) -> list[tables.Table]:
-    """An experiment's own: measures of a single set are lines of one table."""
+def _tables_of(cells: Cells, name: str) -> dict[str, list[tables.Table]]:
+    """An experiment's own, by metric; the measures of a single set are lines of one table."""
     if name == "toy":
-        return tables.two_dimensional(cells.rows)
-    captions = EXPERIMENTS[name].captions
-    measures = {metric: LPD if metric == "lpd" else ERROR for metric in captions}
+        return {"kl": tables.two_dimensional(cells.rows)}
+    measures = {one: LPD if one == "lpd" else ERROR for one in EXPERIMENTS[name].metrics}
     if len(EXPERIMENTS[name].sets) == 1:
-        measures_of = list(measures.values())
-        return tables.beside_printed(cells, name, measures_of, next(iter(captions.values())))
-    return [
-        table
-        for metric, measure in measures.items()
-        for table in tables.beside_printed(cells, name, [measure], captions[metric])
-    ]
+        return {"all": tables.beside_printed(cells, name, *measures.values())}
+    return {one: tables.beside_printed(cells, name, its) for one, its in measures.items()}
 
 
 def _in_short(claims: Claims, protocol: str) -> Iterable[str]:
@@ -177,34 +169,22 @@ def _first_with(rows: Rows, place: tuple[str, str], methods: tuple[str, ...], fi
 def _figure1(rows: Rows) -> Iterable[Figure]:
     protocol, fits = _first_with(rows, ("toy", "mixture"), ("laplace", "mu", "eig", "lr"), "cov")
     if len(fits):
-        caption = (
-            "Contours of the posterior; means as crosses, ellipses that hold 70% of each Gaussian, "
-            f"their axes dashed; KL(q || p) in the legend. Protocol {protocol}."
-        )
-        alt = "Contours of a density with two bumps, and the ellipses of Gaussians fitted to it"
-        yield Figure("figure1", figures.two_dimensional(fits), alt, caption)
+        yield Figure("figure1", figures.two_dimensional(fits), protocol)
 
 
 def _figure2(rows: Rows) -> Iterable[Figure]:
     protocol, fits = _first_with(rows, ("cauchy", "cauchy"), ("mu", "eig"), "curve.x")
     if len(fits):
         seeds = {run.get("run"): run["settings"].get("seed") for run in rows.runs}
-        caption = (
-            "Figure 2 of the paper: the true curve, the training points of the first data set, and "
-            f"the posterior mean with two standard deviations. Protocol {protocol}."
-        )
-        alt = "Two fits of a wavy curve to 50 noisy points, with bands of two deviations"
         seed = int(seeds.get(fits["run"].iloc[0]) or 0)
-        yield Figure("figure2", figures.regression(fits, seed), alt, caption)
+        yield Figure("figure2", figures.regression(fits, seed), protocol)
 
 
 def _trend(rows: Rows, protocol: str) -> tuple[Figure | None, tables.Table | None]:
     found = tables.trends(rows, protocol)
     if found.empty:
         return None, None
-    caption = f"Medians over the splits that have it. Protocol {protocol}."
-    alt = "Lines of joint LPD against the number of draws, one panel for each data set"
-    figure = Figure(f"trend_{protocol}", figures.trend(found, protocol), alt, caption)
+    figure = Figure(f"trend_{protocol}", figures.trend(found, protocol), protocol)
     return figure, tables.trend_table(found, protocol)
 
 
@@ -212,17 +192,4 @@ def _differences(rows: Rows) -> Iterable[Figure]:
     for protocol in rows.protocols:
         for field, what in (("lpd", "Joint"), ("pointwise", "Pointwise")):
             if picture := figures.differences(rows, protocol, field):
-                caption = (
-                    f"{what} LPD minus that of Laplace on the same split, per test point: median, "
-                    f"middle half (bar) and 5% to 95% (line) of the splits. Protocol {protocol}."
-                )
-                alt = f"Box plots of {what.lower()} LPD minus that of Laplace for every data set"
-                yield Figure(f"differences_{field}_{protocol}", picture, alt, caption)
-
-
-def _missed(misses: list[Any]) -> list[Figure]:
-    if not misses:
-        return []
-    alt = "Dots for the splits of each missed cell, with our median and the printed number"
-    caption = "Each dot is a split, the solid line our median, the dashed line the printed median."
-    return [Figure("missed", figures.missed(misses), alt, caption)]
+                yield Figure(f"differences_{field}_{protocol}", picture, protocol, what)

@@ -8,6 +8,7 @@ the same 10^4, and all methods see the same standard normals.
 """
 
 import functools
+from collections.abc import Sequence
 from typing import Any, NamedTuple
 
 import equinox as eqx
@@ -18,9 +19,9 @@ from jax import lax
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float, PyTree
 
+from mixvi import Posterior
 from mixvi._arrays._draws import FRESH, generator
 from mixvi._density._target import precision_scope
-from mixvi._fit._posteriors import Posteriors
 from mixvi._judge._fresh import Judged, compared
 from mixvi.models import Model, RealLikelihood
 
@@ -48,7 +49,7 @@ class Gaussians(eqx.Module):
     root: Any
 
     @classmethod
-    def of(cls, posts: Posteriors) -> "Gaussians":
+    def of(cls, posts: Sequence[Posterior]) -> "Gaussians":
         hyper = jax.tree.map(lambda *leaves: np.stack(leaves), *(post.hyper for post in posts))
         mean, root = (np.stack([getattr(p, name) for p in posts]) for name in ("flat_mean", "root"))
         return cls(hyper, mean, root)

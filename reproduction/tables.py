@@ -23,7 +23,7 @@ NAMES = {BEST: "best of MVI_mu, MVI_eig, MVI_lr", **LABELS}
 # --- medians ----------------------------------------------------------------------------------
 
 
-def beside_printed(cells: Cells, experiment: str, measures: list[str], title: str) -> list[Table]:
+def beside_printed(cells: Cells, experiment: str, *measures: str) -> list[Table]:
     """One table for each protocol that has rows; with several measures a set has a row for each."""
     found = []
     for protocol in cells.rows.protocols:
@@ -34,7 +34,7 @@ def beside_printed(cells: Cells, experiment: str, measures: list[str], title: st
         ]
         by_test = ["VI_diag by test score"] if measures[0] in BY_TEST else []
         header = ["" if len(measures) > 1 else "Data set", *map(LABELS.get, METHODS), *by_test]
-        found += without_gaps(f"{title}. Protocol {protocol}.", [*header, *BESIDE], lines)
+        found += without_gaps([*header, *BESIDE], lines, protocol)
     return found
 
 
@@ -73,7 +73,7 @@ def _splits(rows: Rows, protocol: str, experiment: str, name: str) -> str:
     return f"{span} of {expected} splits"
 
 
-def of_each_method(cells: Cells, caption: str, entry: Any) -> list[Table]:
+def of_each_method(cells: Cells, entry: Any) -> list[Table]:
     """`entry(fits of the set and method, place, method)` for all of them, protocol by protocol."""
     found, rows = [], cells.rows
     for protocol in rows.protocols:
@@ -87,7 +87,7 @@ def of_each_method(cells: Cells, caption: str, entry: Any) -> list[Table]:
             )
             lines.append((Entry(set_label(place[2]), _splits(rows, *place)), *entries))
         header = ["Data set", *map(LABELS.get, ALL_METHODS)]
-        found += without_gaps(f"{caption}. Protocol {protocol}.", header, lines)
+        found += without_gaps(header, lines, protocol)
     return found
 
 
@@ -100,8 +100,7 @@ def pointwise(cells: Cells) -> list[Table]:
         shown = number(its.pointwise.median(), EXPERIMENTS[place[1]].decimals)
         return Entry(shown + f" {BULLET}" * (strong and best.bullet), strong=strong)
 
-    title = "Median pointwise LPD on test data (higher is better; Cauchy: per test point)"
-    return of_each_method(cells, title, entry)
+    return of_each_method(cells, entry)
 
 
 def diagnostics(cells: Cells) -> list[Table]:
@@ -113,11 +112,7 @@ def diagnostics(cells: Cells) -> list[Table]:
         note = f"gap {gap}, k {khat}, " + ("–" if np.isnan(share) else f"{100 * share:.0f}%")
         return Entry(number(its.elbo.median(), 2), note, warn=bool(share < 0.9))
 
-    title = (
-        "Median ELBO on fresh draws; below it the median gap of the fixed draws to fresh ones, the "
-        "median k-hat and the share of converged fits"
-    )
-    return of_each_method(cells, title, entry)
+    return of_each_method(cells, entry)
 
 
 def two_dimensional(rows: Rows) -> list[Table]:
@@ -134,12 +129,7 @@ def two_dimensional(rows: Rows) -> list[Table]:
             values = its[field].reindex(ALL_METHODS)
             columns.append([Entry(number(value, places)) for value in values])
     names = [Entry(LABELS[method]) for method in ALL_METHODS]
-    caption = (
-        "Distance of each Gaussian from the two-dimensional posterior. The log evidence is 0, so "
-        "the ELBO is -KL up to the noise of its fresh draws, which is large where k-hat is: their "
-        "mean then hangs on a few."
-    )
-    return without_gaps(caption, header, list(zip(names, *columns, strict=True)))
+    return without_gaps(header, list(zip(names, *columns, strict=True)))
 
 
 def trends(rows: Rows, protocol: str) -> pd.DataFrame:
@@ -166,7 +156,7 @@ def trend_table(found: pd.DataFrame, protocol: str) -> Table:
         for (experiment, name, method), values in zip(found.index, found.to_numpy(), strict=True)
     ]
     header = ("Data set, method", *(f"{n:,} draws" for n in found.columns))
-    return Table(f"Median joint LPD by number of draws. Protocol {protocol}.", header, lines)
+    return Table(header, lines, protocol)
 
 
 # --- counts and claims ------------------------------------------------------------------------
@@ -183,8 +173,7 @@ def summary(cells: Cells) -> Table:
                 lines.append((Entry(f"{protocol}: {measure}"), *entries))
     header = [f"{one.capitalize()} ({n_printed('lpd', (one,))})" for one in tables()]
     header = ("Protocol: measure", *header, f"All ({n_printed('lpd')})")
-    caption = "Cells no worse than printed, within tolerance (of those that have rows)."
-    return Table(caption, header, lines)
+    return Table(header, lines)
 
 
 def _counted(cells: Cells, measure: str, protocol: str, experiments: Any) -> Entry:
@@ -194,13 +183,12 @@ def _counted(cells: Cells, measure: str, protocol: str, experiments: Any) -> Ent
     return Entry(f"{found.no_worse.sum()} of {len(found)}", note) if len(found) else MISSING
 
 
-def claims(found: Claims) -> list[Table]:
+def claims(found: Claims) -> list[tuple[Table, Table]]:
     """For each protocol: the counts over sets, and then set by set."""
     return [
-        one
+        (_tallies(found, protocol), _set_by_set(found, protocol))
         for protocol in found.rows.protocols
         if any(found.compare(protocol, field) for field in FIELDS)
-        for one in (_tallies(found, protocol), _set_by_set(found, protocol))
     ]
 
 
@@ -221,12 +209,7 @@ def _tallies(found: Claims, protocol: str) -> Table:
             lines.append((Entry(f"{NAMES[contender]} against {LABELS[rival]}"), *entries))
     header = ("", "paper's medians of joint LPD", "our medians of joint LPD")
     header += tuple(f"significantly, {label}" for label in FIELDS.values())
-    caption = (
-        "On how many sets better / not different / worse: by medians alone, and significantly by "
-        f"both of the paper's conditions, sign test and bootstrap, where there are at least "
-        f"{FEWEST} splits. Protocol {protocol}."
-    )
-    return Table(caption, header, lines)
+    return Table(header, lines, protocol)
 
 
 def _set_by_set(found: Claims, protocol: str) -> Table:
@@ -244,11 +227,7 @@ def _set_by_set(found: Claims, protocol: str) -> Table:
         if any((one, name, *pair) in by_place for pair in pairs)
     ]
     header = ("Data set", *(f"{LABELS[rival]}: {FIELDS[field]}" for rival, field in pairs))
-    caption = (
-        f"The {NAMES[BEST]} against each rival, splits won to lost; bold: significantly better, "
-        f"{WORSE}: significantly worse. Protocol {protocol}."
-    )
-    return Table(caption, header, lines)
+    return Table(header, lines, protocol)
 
 
 def _wins(one: Comparison | None) -> Entry:
@@ -272,7 +251,7 @@ def statements(found: Claims) -> Table:
     ]
     header = ("What the paper says", "the paper's numbers")
     header += tuple(f"protocol {one}" for one in found.rows.protocols)
-    return Table("The paper's conclusions, one by one.", header, lines, wordy=True)
+    return Table(header, lines, wordy=True)
 
 
 def _verdict(found: Claims, one: Statement, protocol: str) -> Entry:
@@ -320,8 +299,7 @@ def misses(found: list[Miss]) -> Table:
         lines.append(entries)
     header = ("Cell", "ours (printed)", "worse by (tolerance)", "se of our median")
     header += ("splits", "what the numbers say")
-    caption = "Cells worse than printed beyond tolerance, the worst in units of tolerance first."
-    return Table(caption, header, lines, wordy=True)
+    return Table(header, lines, wordy=True)
 
 
 class Resolution(NamedTuple):
@@ -370,11 +348,7 @@ def nearness(cells: Cells) -> list[Table]:
             )
             lines.append((Entry(f"{protocol}: {measure}"), *entries))
     header = ["Protocol: measure", *(f"{one}: {LABELS[method]}" for one, method in columns)]
-    caption = (
-        "Our median error minus the printed one, in points: the median over sets, and below it the "
-        "range. The kind of error that the paper means should be near 0 for every method."
-    )
-    return without_gaps(caption, header, lines)
+    return without_gaps(header, lines)
 
 
 def worst_fits(cells: Cells) -> list[str]:

@@ -306,10 +306,8 @@ def test_the_committed_rows_make_the_committed_counts():
 
 def test_another_experiment_gets_its_section(tmp_path, monkeypatch):
     """The table that the paper's source holds, as one more entry of EXPERIMENTS."""
-    captions = {"lpd": "Median LPD for robust Gaussian processes"}
-    one = experiments.Experiment(
-        "robust_gp", "Robust Gaussian processes", "GPs", ("boston", "concrete"), captions
-    )
+    sets = ("boston", "concrete")
+    one = experiments.Experiment("robust_gp", "Robust Gaussian processes", "GPs", sets, ("lpd",))
     monkeypatch.setitem(experiments.EXPERIMENTS, "robust_gp", one)
     rows = [
         row | {"experiment": "robust_gp", "set": name, "lpd": -0.3}
