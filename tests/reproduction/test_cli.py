@@ -124,13 +124,19 @@ def test_a_damaged_file_that_hides_a_good_one_is_named(tmp_path, capsys, monkeyp
     assert line.endswith("(damaged)")
 
 
-def test_a_figure_that_fails_is_a_row_with_a_reason(tmp_path, monkeypatch):
+def test_a_row_that_failed_is_tried_again_on_request(tmp_path, monkeypatch):
     def refuse(*_, **__):
         raise ValueError("no such luck")
 
-    monkeypatch.setattr("reproduction.fitting.fit", refuse)
-    assert main(["toy", "--methods", "mu", "lr", "--out", str(tmp_path)]) == 1
-    assert [row["failed"] for row in read(tmp_path, "rows")] == ["ValueError: no such luck"] * 2
+    command = ["toy", "--methods", "laplace", "--out", str(tmp_path)]
+    with monkeypatch.context() as patch:
+        patch.setattr("reproduction.fitting.fit", refuse)
+        assert main(command) == 1
+    for arguments, status in ((command, 1), ([*command, "--retry-failed"], 0)):
+        failed = [row["failed"] for row in read(tmp_path, "rows")]
+        assert failed == ["ValueError: no such luck"]
+        assert main(arguments) == status
+    assert [row["failed"] for row in read(tmp_path, "rows")] == [None]
 
 
 def test_a_folder_that_is_not_there_has_no_report(tmp_path, capsys):

@@ -207,6 +207,17 @@ def test_a_tie_goes_to_the_first_start():
     assert fitting.better(tried, "diag")["diag"]["start"] == "laplace"
 
 
+def test_the_start_with_the_higher_bound_counts():
+    """What the better test score would give stands beside it."""
+    poor = {"failed": None, "elbo_fixed": -9.0, "lpd": -2.0, "error": 3.0}
+    good = {"failed": None, "elbo_fixed": -1.0, "lpd": -5.0, "error": 7.0}
+    row = fitting.better({"laplace": poor, "small": good}, "diag")
+    assert row["lpd"] == -5.0
+    assert row["diag"] == {"start": "small", "lpd_best_test": -2.0, "error_best_test": 3.0}
+    broken = {"failed": "no mode"}
+    assert fitting.better({"laplace": broken, "small": good}, "mu")["lpd"] == -5.0
+
+
 def test_mean_field_reports_both_rules(block):
     block, _ = block
     for row in rows_of(block, "diag"):
