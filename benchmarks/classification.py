@@ -13,8 +13,8 @@ import warnings
 
 import numpy as np
 
-from mixvi.paper.printed import printed
 from problems import data_set, machine, splits
+from reproduction.experiments import printed
 
 BINARY = ("banana", "heart", "thyroid", "titanic", "german")
 SEVERAL = ("iris", "wine", "glass")
@@ -106,7 +106,7 @@ def one_job(job: tuple) -> None:
 
 
 def table(rows: list[dict], sets, n: int) -> None:
-    paper = {names[1:]: cell.value for names, cell in printed().items()}
+    paper = {names[1:]: value for names, value in printed()["value"].items()}
 
     def median(name, method, what):
         values = [r[what] for r in rows if (r["set"], r["method"]) == (name, method)]

@@ -15,10 +15,10 @@ import tempfile
 import time
 from pathlib import Path
 
-from mixvi.paper._results import key, read
 from problems import machine
+from reproduction.results import key, read
 
-COMMAND = [sys.executable, "-m", "mixvi", "paper", "cauchy", "--splits", "6"]
+COMMAND = [sys.executable, "-m", "reproduction", "cauchy", "--splits", "6"]
 COMMAND += ["--methods", "laplace", "mu", "eig", "--predict-draws", "1000"]
 
 

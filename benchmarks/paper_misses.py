@@ -16,53 +16,48 @@ from pathlib import Path
 import numpy as np
 
 from mixvi import fit_many
-from mixvi.paper import _reading, _run, experiments
-from mixvi.paper._evaluate import Gaussians, scores
-from mixvi.paper._problems import problems, scaled
-from mixvi.paper._protocol import BEST, Settings
-from mixvi.paper._task import Task
-from mixvi.paper.printed import METHODS, printed
 from problems import machine
+from reproduction.experiments import BEST, METHODS, Settings, Task, printed
+from reproduction.fitting import prepared
+from reproduction.rows import Rows, read
+from reproduction.run import Plan, run
+from reproduction.scores import Gaussians, scores
 
 SMALLER = (10,)
 
 
-def by_size(out: Path, n_splits: int, usual: _reading.Rows) -> None:
+def by_size(out: Path, n_splits: int, usual: Rows) -> None:
     print(f"Median joint LPD over the first {n_splits} splits, protocol best but for the basis.\n")
     print(f"| set | basis functions | {' | '.join(METHODS)} |\n|---|---|{'---|' * len(METHODS)}")
     for name in ("twonorm", "ringnorm"):
-        known = (f"{printed()['binary', name, 'lpd', one].value:.1f}" for one in METHODS)
+        known = (f"{printed().value['binary', name, 'lpd', one]:.1f}" for one in METHODS)
         print(f"| {name} | printed (100 splits) | {' | '.join(known)} |")
         medians_of(usual, name, BEST.sizes[0], n_splits)
         for size in SMALLER:
             folder = out / f"basis{size}"
             settings, splits = Settings(BEST, n_basis=size), tuple(range(n_splits))
-            plan = experiments.Plan(("binary",), settings, (name,), METHODS, splits, trend=False)
-            experiments.run(plan, folder)
-            medians_of(_reading.read(folder), name, size, n_splits)
+            run(Plan(("binary",), settings, (name,), METHODS, splits, trend=False), folder)
+            medians_of(read(folder), name, size, n_splits)
 
 
-def medians_of(rows: _reading.Rows, name: str, size: int, n_splits: int) -> None:
-    columns = (rows.column(("best", "binary", name, one), "lpd") for one in METHODS)
-    medians = (np.median([column[split] for split in range(n_splits)]) for column in columns)
+def medians_of(rows: Rows, name: str, size: int, n_splits: int) -> None:
+    medians = rows.paired("best", "binary", name, "lpd").loc[: n_splits - 1].median()
     print(f"| {name} | {size} | {' | '.join(f'{one:.1f}' for one in medians)} |", flush=True)
 
 
-def held(name: str, n_splits: int, learnt: _reading.Rows) -> None:
+def held(name: str, n_splits: int, learnt: Rows) -> None:
     """One line for each way: bound, width, scores; medians over the same splits."""
     indices = tuple(range(n_splits))
     settings = Settings(BEST)
     task = Task("multiclass", name, indices, ("diag",), settings, "", trend=False)
-    splits, n_classes = scaled("multiclass", name, indices, settings)
-    made = problems(splits, n_classes, BEST, settings, indices, BEST.sizes[0])
-    block = _run.shared_part(task, indices, made, _run.screened(made))
+    block = prepared(task, indices, lambda *_: None)
+    made = block.problems
     posts = fit_many(
         lambda w, data: made.model.log_density(w, data["hyper"], data["rows"]),
         block.init,
         family="diag",
         data={"rows": made.data, "hyper": block.hyper},
         init_batched=True,
-        draws=BEST.draws(n_classes, None),
         diagnostics=False,
     )
     fitted = Gaussians(
@@ -79,14 +74,12 @@ def held(name: str, n_splits: int, learnt: _reading.Rows) -> None:
         found.pointwise,
         found.error,
     )
-    known = printed()["multiclass", name, "lpd", "diag"].value
-    columns = [
-        learnt.column(("best", "multiclass", name, "diag"), field)
-        for field in ("elbo_fixed", "hyper.log_width", "lpd", "pointwise", "error", "converged")
-    ]
-    own = [np.array([column[split] for split in indices]) for column in columns]
-    own[1] = np.exp(own[1])
-    line(name, n_splits, known, "learnt by its own bound", own[:-1], own[-1].mean())
+    known = printed().value["multiclass", name, "lpd", "diag"]
+    its = learnt.of("best", "multiclass", name)
+    its = its[(its["method"] == "diag") & its["split"].isin(indices)]
+    width = np.exp(its["hyper.log_width"])
+    own = (its["elbo_fixed"], width, its["lpd"], its["pointwise"], its["error"])
+    line(name, n_splits, known, "learnt by its own bound", own, its["converged"].mean())
     line(name, n_splits, known, "held at Laplace's", held_numbers, converged)
 
 
@@ -106,7 +99,7 @@ def main() -> None:
     parser.add_argument("--held-splits", type=int, default=20)
     options = parser.parse_args()
     print(f"{machine()}\n")
-    usual = _reading.read(options.rows)
+    usual = read(options.rows)
     by_size(options.out, options.splits, usual)
     print("\nVI_diag: medians over the first splits, with the hyperparameters learnt or held.\n")
     print("| set, splits | hyperparameters | bound | width | joint LPD | pointwise LPD | error % "

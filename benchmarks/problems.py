@@ -10,7 +10,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
-from mixvi.paper import data
+from reproduction import data
 
 
 def logistic(w, data):

@@ -5,6 +5,7 @@ The accelerator's table is kept as it was measured there, by
 """
 
 import argparse
+import os
 import pathlib
 import subprocess
 import sys
@@ -69,9 +70,8 @@ def main() -> None:
         if not kept.exists() or only is None or script in only:
             print(f"{script} ...", end=" ", flush=True)
             began = time.monotonic()
-            done = subprocess.run(
-                [sys.executable, HERE / script], stdout=subprocess.PIPE, text=True, check=True
-            )
+            command, env = [sys.executable, HERE / script], os.environ | {"PYTHONPATH": HERE.parent}
+            done = subprocess.run(command, stdout=subprocess.PIPE, text=True, check=True, env=env)
             print(f"{time.monotonic() - began:.0f} s", flush=True)
             kept.parent.mkdir(exist_ok=True)
             kept.write_text(done.stdout.strip() + "\n", encoding="utf-8")

@@ -11,16 +11,15 @@ import numpy as np
 import mixvi
 
 HOUSE = pathlib.Path(mixvi.__file__).parent
-OUTSIDE = ("paper", "estimators", "models")
+OUTSIDE = ("estimators", "models")
 BRANCHES = (ast.If, ast.IfExp, ast.For, ast.While, ast.ExceptHandler, ast.BoolOp, ast.comprehension)
 
 
 def engine() -> list[pathlib.Path]:
-    """All but the paper, the models, the estimators, scores, pictures and the command line."""
-    files = [
+    """All but the models, the estimators, scores and pictures."""
+    return [
         path for path in HOUSE.rglob("_*.py") if path.relative_to(HOUSE).parts[0] not in OUTSIDE
     ]
-    return [path for path in files if path.name != "__main__.py"]
 
 
 def functions(path: pathlib.Path):

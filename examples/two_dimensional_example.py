@@ -15,7 +15,6 @@ import matplotlib.pyplot as plt
 import numpy as np
 
 import mixvi
-from mixvi.paper.toy import kl
 from mixvi.plots import ellipse
 
 FAMILIES = {"laplace": "black", "mu": "tab:red", "eig": "tab:green", "lr": "tab:blue"}
@@ -28,6 +27,16 @@ def log_density(w):
     away = (w - jnp.array([-1.0, -2.0])) / jnp.sqrt(jnp.array([3.5, 0.3]))
     second = jnp.log(1 / 3) - 0.5 * jnp.log(3.5 * 0.3) - 0.5 * (away @ away)
     return jnp.logaddexp(first, second) - jnp.log(2 * jnp.pi)
+
+
+def kl(mean: np.ndarray, root: np.ndarray) -> float:
+    """KL(q || p) of q = N(mean, root root^T), by Gauss-Hermite quadrature over z in
+    w = mean + root z; log q(w) = -|z|^2 / 2 - log(2 pi) - log |det root|."""
+    nodes, weights = np.polynomial.hermite_e.hermegauss(60)
+    z = np.stack([axis.ravel() for axis in np.meshgrid(nodes, nodes)], axis=1)
+    log_q = -0.5 * (z**2).sum(1) - np.log(2 * np.pi) - np.linalg.slogdet(root)[1]
+    log_p = jnp.vectorize(log_density, signature="(d)->()")(mean + z @ root.T)
+    return float(np.outer(weights, weights).ravel() / (2 * np.pi) @ (log_q - np.asarray(log_p)))
 
 
 def figure(posts: dict[str, mixvi.Posterior], kls: dict[str, float]):

@@ -55,8 +55,8 @@ def nothing_from_outside(monkeypatch, tmp_path):
 def tiny(monkeypatch):
     """A small data set among the published ones."""
     from data_sets import tiny_record
-    from mixvi.paper import _sources
+    from reproduction import registry
 
     record = tiny_record()
-    monkeypatch.setitem(_sources.REGISTRY, "tiny", record)
+    monkeypatch.setitem(registry.REGISTRY, "tiny", record)
     return record

@@ -1,7 +1,6 @@
 """Small sets in the layout of the published ones, and where the published ones are looked for."""
 
 import dataclasses
-import importlib.util
 import os
 from pathlib import Path
 
@@ -9,7 +8,7 @@ import numpy as np
 import pytest
 import scipy.io
 
-from mixvi.paper import _parsers, _sources
+from reproduction import data_files, registry
 
 HERE = os.environ.get("MIXVI_DATA")
 FOLDER = Path(HERE) if HERE else Path(__file__).parents[2] / "shared" / "data"
@@ -17,16 +16,13 @@ needs_folder = pytest.mark.skipif(
     not (FOLDER / "raetsch_banana.npz").is_file(),
     reason=f"no data sets in {FOLDER}: set MIXVI_DATA to their folder",
 )
-needs_pooch = pytest.mark.skipif(
-    importlib.util.find_spec("pooch") is None, reason="pooch is not installed"
-)
 
 
 def tiny_record(name="tiny", **changes):
     """A two-class set of the benchmarks' layout, small enough to be made here."""
-    arrays = _parsers.canonical(tiny_arrays(), _sources.REGISTRY["banana"])
+    arrays = data_files.canonical(tiny_arrays(), registry.REGISTRY["banana"])
     record = dataclasses.replace(
-        _sources.REGISTRY["banana"],
+        registry.REGISTRY["banana"],
         name=name,
         file=f"raetsch_{name}.npz",
         rows=len(arrays.x),
@@ -34,7 +30,7 @@ def tiny_record(name="tiny", **changes):
         n_train=6,
         n_test=4,
         n_splits=3,
-        checksum=_parsers.checksum(arrays),
+        checksum=data_files.checksum(arrays),
     )
     return dataclasses.replace(record, **changes)
 
@@ -45,7 +41,7 @@ def tiny_arrays():
     x = rng.integers(0, 2, (10, 2)) - 0.5
     y = np.array([0, 1, 0, 1, 0, 1, 1, 1, 0, 0])
     order = np.array([rng.permutation(10) for _ in range(3)])
-    return _parsers.Arrays(x, y, order[:, :6], order[:, 6:])
+    return data_files.Arrays(x, y, order[:, :6], order[:, 6:])
 
 
 def distinct(raw):
@@ -54,7 +50,9 @@ def distinct(raw):
     seen = {row: number for number, row in enumerate(dict.fromkeys(map(tuple, joint)))}
     place = np.array([seen[tuple(row)] for row in joint])
     rows = np.array(list(seen))
-    return _parsers.Arrays(rows[:, :-1], rows[:, -1].astype(int), place[raw.train], place[raw.test])
+    return data_files.Arrays(
+        rows[:, :-1], rows[:, -1].astype(int), place[raw.train], place[raw.test]
+    )
 
 
 def save_npz(folder, record, raw, **changes):

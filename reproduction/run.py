@@ -1,0 +1,309 @@
+"""Runs experiments into a results folder, from where they stopped, and says how far they are."""
+
+import contextlib
+import dataclasses
+import datetime
+import hashlib
+import importlib.metadata
+import json
+import multiprocessing
+import os
+import platform
+import queue
+import sys
+import threading
+import time
+from concurrent.futures import ProcessPoolExecutor
+from concurrent.futures.process import BrokenProcessPool
+from pathlib import Path
+from typing import Any, NamedTuple
+
+import mixvi
+from mixvi import InputError
+
+from . import data, fitting
+from .experiments import ALL_METHODS, EXPERIMENTS, Key, Settings, Task
+from .registry import REGISTRY
+from .results import Record, Results
+
+MOST_SPLITS = 100
+MOST_JOBS = 4  # unless more are asked for: each process takes some memory
+PACKAGES = ("jax", "jaxlib", "numpy", "scipy", "scikit-learn", "equinox")
+
+
+# --- what to run ------------------------------------------------------------------------------
+
+
+@dataclasses.dataclass(frozen=True)
+class Plan:
+    """What to run; `sets` and `splits` left out mean all. `n_splits` gives their number for some of
+    the experiments."""
+
+    experiments: tuple[str, ...]
+    settings: Settings
+    sets: tuple[str, ...] | None = None
+    methods: tuple[str, ...] = ALL_METHODS
+    splits: tuple[int, ...] | None = None
+    n_splits: dict[str, int] = dataclasses.field(default_factory=dict)
+    trend: bool = True
+
+    def tasks(self, run: str) -> tuple[list[Task], list[str]]:
+        """Tasks, and sentences about sets that are left out because their data are not here."""
+        pairs = [(one, name) for one in self.experiments for name in EXPERIMENTS[one].sets]
+        _check_known("set", self.sets or (), sorted(name for _, name in pairs))
+        _check_known("method", self.methods, ALL_METHODS)
+        tasks, missing, absent = [], [], []
+        for experiment, name in pairs:
+            if self.sets and name not in self.sets:
+                continue
+            if name in REGISTRY and not data.is_here(name):
+                if self.sets:
+                    data.load(name)  # says what is wrong
+                absent.append(name)
+            elif splits := self._splits(experiment, name):
+                tasks.append(
+                    Task(experiment, name, splits, self.methods, self.settings, run, self.trend)
+                )
+            else:
+                missing.append(f"{name} is left out: it has no such splits.")
+        if absent:
+            missing.append(
+                f"Left out, because their data are not here or not whole: {', '.join(absent)}. "
+                "`python -m reproduction data get all` downloads them, or let MIXVI_DATA name "
+                "their folder."
+            )
+        if not tasks:
+            raise InputError("nothing to run. " + " ".join(missing))
+        return tasks, missing
+
+    def _splits(self, experiment: str, name: str) -> tuple[int, ...]:
+        there = EXPERIMENTS[experiment].splits_of(name)
+        if self.splits is not None:
+            return tuple(i for i in self.splits if i < there)
+        return tuple(range(min(there, self.n_splits.get(experiment, there))))
+
+
+def _check_known(what: str, names: Any, known: Any) -> None:
+    if unknown := [name for name in names if name not in known]:
+        plural = "s" * (len(unknown) > 1)
+        raise InputError(
+            f"unknown {what}{plural} {', '.join(unknown)}: choose from {', '.join(known)}."
+        )
+
+
+def parse_splits(text: str) -> tuple[int, ...]:
+    """`5` is the first five; `3-7` are the third to the seventh; several go with commas."""
+    found: set[int] = set()
+    for part in text.split(","):
+        first, dash, last = part.partition("-")
+        try:
+            low, high = (int(first), int(last)) if dash else (1, int(first))
+        except ValueError:
+            raise InputError(
+                f"splits: {part!r} is neither a number nor a range like 3-7."
+            ) from None
+        if not 1 <= low <= high:
+            raise InputError(f"splits: {part!r} is not a range of positive numbers.")
+        if high > MOST_SPLITS:
+            raise InputError(f"splits: no set has as many as {high}; the most is {MOST_SPLITS}.")
+        found |= set(range(low - 1, high))
+    return tuple(sorted(found))
+
+
+# --- running it -------------------------------------------------------------------------------
+
+
+class Counts(NamedTuple):
+    """Rows that a plan asks for, and how many of them failed."""
+
+    rows: int
+    failed: int
+
+
+def run(
+    plan: Plan,
+    folder: Path,
+    *,
+    jobs: int | None = None,
+    retry_failed: bool = False,
+    command: str = "",
+    progress: bool = True,
+) -> Counts:
+    """Everything of the plan that the folder does not hold yet, appended to it row by row.
+
+    `jobs` processes work on as many sets at a time; None: a few on a CPU, one on an accelerator.
+    """
+    about = _about(plan.settings, command)
+    jobs = _checked_jobs(jobs, about["backend"])
+    tasks, missing = plan.tasks(about["run"])
+    with Results(folder) as results:
+        results.check_settings(about["settings"])
+        wanted = {key for task in tasks for key in task.row_keys()}
+        if retry_failed:
+            results.forget_failed(wanted)
+        results.append("runs", [about])
+        left = [task for task in tasks if any(key not in results.done for key in task.row_keys())]
+        left = [dataclasses.replace(task, size=results.size(task.name)) for task in left]
+        left.sort(key=_cost, reverse=True)
+        display = Progress(len(wanted), len(wanted & results.done), progress)
+        for sentence in missing:
+            display.say(sentence)
+
+        def emit(kind: str, records: list[Record]) -> None:
+            before = len(results.done)
+            if kind == "jobs":  # jobs run side by side: the clock on the wall is apart
+                wall = {"session": about["started"], "elapsed": display.elapsed}
+                records = [record | wall for record in records]
+            results.append(kind, records)
+            if kind == "rows":
+                display.advance(len(results.done) - before, records)
+
+        if min(jobs, len(left)) > 1:
+            in_processes(left, set(results.done), emit, min(jobs, len(left)))
+        else:
+            for task in left:
+                fitting.run_task(task, set(results.done), emit)
+        display.end()
+        return Counts(len(wanted), results.n_failed(wanted))
+
+
+def _checked_jobs(jobs: int | None, backend: str) -> int:
+    if jobs is None:
+        # One more than cores: a set that compiles leaves a core half idle.
+        return min(MOST_JOBS, (os.cpu_count() or 1) + 1) if backend == "cpu" else 1
+    if jobs < 1:
+        raise InputError(f"jobs must be a positive number of processes, got {jobs}.")
+    if jobs > 1 and backend != "cpu":
+        raise InputError(
+            "several jobs would share one accelerator: leave --jobs out, or set JAX_PLATFORMS=cpu."
+        )
+    return jobs
+
+
+def _about(settings: Settings, command: str) -> Record:
+    """The full configuration of a run. Its id, a hash of all that matters, is in every row."""
+    versions = {"python": platform.python_version(), "mixvi": mixvi.__version__}
+    versions["source"] = _source()
+    for name in PACKAGES:
+        with contextlib.suppress(importlib.metadata.PackageNotFoundError):
+            versions[name] = importlib.metadata.version(name)
+    about = {"settings": dataclasses.asdict(settings), "versions": versions}
+    about |= {**fitting.machine(), "n_cores": os.cpu_count()}
+    digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:12]
+    now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
+    return {"run": digest, "started": now, "command": command} | about
+
+
+def _source() -> str:
+    """A hash of the source: between two releases the version alone says little."""
+    digest = hashlib.sha256()
+    for package in (Path(mixvi.__file__).parent, Path(__file__).parent):
+        for path in sorted(package.rglob("*.py")):
+            digest.update(path.relative_to(package).as_posix().encode() + path.read_bytes())
+    return digest.hexdigest()[:12]
+
+
+def _cost(task: Task) -> int:
+    """Roughly: rows times predictors, and tenfold where there are several."""
+    record = REGISTRY.get(task.set)
+    if record is None:
+        return len(task.splits)
+    rows = record.n_train * len(task.splits)
+    return rows if record.n_classes <= 2 else 10 * rows * record.n_classes
+
+
+# --- several processes ------------------------------------------------------------------------
+
+_outbox: Any = None
+
+
+def _open_worker(outbox: Any) -> None:
+    global _outbox
+    _outbox = outbox
+    threading.Thread(target=end_with_parent, args=(os.getppid(),), daemon=True).start()
+
+
+def end_with_parent(parent: int) -> None:
+    """A parent that was killed cannot tell its workers, and nobody would read their rows."""
+    while os.getppid() == parent:
+        time.sleep(1.0)
+    os._exit(1)
+
+
+def _work(task: Task, done: set[Key]) -> None:
+    fitting.run_task(task, done, lambda kind, records: _outbox.put((kind, records)))
+
+
+def in_processes(tasks: list[Task], done: set[Key], emit: fitting.Emit, jobs: int) -> None:
+    """One set per process at a time; this process alone writes."""
+    context = multiprocessing.get_context("spawn")
+    outbox = context.Queue()
+    pool = ProcessPoolExecutor(jobs, context, _open_worker, (outbox,))
+    with pool:
+        pending = [pool.submit(_work, task, done) for task in tasks]
+        try:
+            while pending:
+                with contextlib.suppress(queue.Empty):
+                    emit(*outbox.get(timeout=0.2))
+                for future in [one for one in pending if one.done()]:
+                    future.result()
+                    pending.remove(future)
+            while True:
+                emit(*outbox.get(timeout=0.2))
+        except queue.Empty:
+            pass
+        except BrokenProcessPool as err:
+            raise InputError(
+                "a worker process was killed (out of memory?): what was finished is saved; the "
+                "same command goes on, perhaps with fewer --jobs."
+            ) from err
+        except BaseException:
+            pool.shutdown(wait=False, cancel_futures=True)
+            for process in multiprocessing.active_children():
+                process.terminate()
+            raise
+
+
+# --- progress ---------------------------------------------------------------------------------
+
+
+class Progress:
+    """Rows done, what is being done, time left: one line on a terminal, elsewhere one per job."""
+
+    def __init__(self, total: int, done: int, show: bool = True):
+        self.total, self.done, self.show = total, done, show
+        self._began, self._at_start = time.monotonic(), done
+        self._live = show and sys.stderr.isatty()
+        if done:
+            self.say(f"{done} of {total} rows are there already.")
+
+    def say(self, sentence: str, end: str = "\n") -> None:
+        if self.show:
+            print("\r\x1b[K" * self._live + sentence, end=end, file=sys.stderr, flush=True)
+
+    def end(self) -> None:
+        if self._live:
+            print(file=sys.stderr)
+
+    @property
+    def elapsed(self) -> float:
+        return round(time.monotonic() - self._began, 3)
+
+    def advance(self, n: int, records: list[Record]) -> None:
+        self.done += n
+        made = self.done - self._at_start
+        left = _clock(self.elapsed / made * (self.total - self.done)) if made else "?"
+        failed = sum(bool(one["failed"]) for one in records)
+        row = records[0]
+        text = (
+            f"{self.done:>6} of {self.total} rows  {_clock(self.elapsed)} gone, about {left} left  "
+            f"{row['protocol']} {row['set']} {row['method']}"
+        )
+        text += f"  ({failed} failed)" if failed else ""
+        self.say(text, end="" if self._live else "\n")
+
+
+def _clock(seconds: float) -> str:
+    minutes, rest = divmod(int(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"

@@ -1,0 +1,221 @@
+"""A results folder holds finished rows and nothing else, whatever happens to the run."""
+
+import dataclasses
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+
+import pytest
+
+import mixvi
+from reproduction import run as driver
+from reproduction.experiments import BEST, PAPER, Settings, Task
+from reproduction.results import Results, key, read
+
+
+def row(split=0, method="mu", **more):
+    names = {"protocol": "best", "experiment": "binary", "set": "heart"}
+    return names | {"split": split, "method": method, "failed": None} | more
+
+
+def test_rows_are_appended_once_and_read_back(tmp_path):
+    with Results(tmp_path) as results:
+        results.append("rows", [row(0, lpd=-1.5), row(1, lpd=float("nan"))])
+        results.append("rows", [row(1, lpd=7.0), row(2, lpd=float("inf"))])
+    found = read(tmp_path, "rows")
+    assert [one["split"] for one in found] == [0, 1, 2]
+    assert [one["lpd"] for one in found] == [-1.5, None, None]
+    with Results(tmp_path) as again:
+        assert again.done == {key(one) for one in found}
+
+
+def test_a_write_that_fails_leaves_whole_rows(tmp_path, monkeypatch):
+    """A full disk: what was half written is taken back, and the rows are not counted as done."""
+
+    def full(_):
+        raise OSError(28, "No space left on device")
+
+    with Results(tmp_path) as results:
+        results.append("rows", [row(0)])
+        monkeypatch.setattr("os.fsync", full)
+        with pytest.raises(mixvi.InputError, match="No space"):
+            results.append("rows", [row(1)])
+        monkeypatch.undo()
+        assert results.done == {key(row(0))}
+        assert [one["split"] for one in read(tmp_path, "rows")] == [0]
+        results.append("rows", [row(1)])
+    assert [one["split"] for one in read(tmp_path, "rows")] == [0, 1]
+
+
+def test_an_unfinished_line_is_not_a_row_and_is_cut_off(tmp_path):
+    with Results(tmp_path) as results:
+        results.append("rows", [row(0), row(1)])
+    path = tmp_path / "rows.jsonl"
+    whole = path.read_bytes()
+    path.write_bytes(whole[:-7])
+    assert [one["split"] for one in read(tmp_path, "rows")] == [0]
+    with Results(tmp_path) as results:
+        assert len(results.done) == 1
+        results.append("rows", [row(1)])
+    assert path.read_bytes() == whole
+
+
+@pytest.mark.parametrize("kind", ["rows", "jobs", "runs"])
+@pytest.mark.parametrize("line", ["nonsense", "{}", "[1, 2]", '"text"', "null"])
+def test_a_line_that_is_no_record_is_named(tmp_path, kind, line):
+    fine = {"rows": row(0), "jobs": row(0), "runs": {"settings": {"protocol": {"name": "best"}}}}
+    (tmp_path / f"{kind}.jsonl").write_text(json.dumps(fine[kind]) + f"\n{line}\n")
+    with pytest.raises(mixvi.InputError, match=rf"{kind}\.jsonl, line 2"):
+        read(tmp_path, kind)
+
+
+def test_a_chosen_number_of_basis_functions_is_remembered(tmp_path):
+    job = {"protocol": "paper", "experiment": "binary", "set": "heart", "method": "choosing"}
+    with Results(tmp_path) as results:
+        results.append("jobs", [job | {"method": "mu"}, job | {"size": 20}])
+        assert results.size(("paper", "binary", "heart")) == 20
+        assert results.size(("paper", "binary", "banana")) is None
+
+
+def test_two_runs_cannot_write_to_one_folder(tmp_path):
+    hold = (
+        "import sys, pathlib\nfrom reproduction.results import Results\n"
+        "with Results(pathlib.Path(sys.argv[1])):\n    print('open', flush=True); sys.stdin.read()"
+    )
+    other = subprocess.Popen(
+        [sys.executable, "-c", hold, tmp_path], stdin=subprocess.PIPE, stdout=subprocess.PIPE
+    )
+    with other:
+        assert other.stdout is not None
+        assert other.stdout.readline() == b"open\n"
+        with pytest.raises(mixvi.InputError, match="another run is writing"):
+            Results(tmp_path)
+        other.send_signal(signal.SIGKILL)
+    with Results(tmp_path):  # a killed run leaves no lock behind
+        pass
+
+
+def test_other_settings_need_another_folder(tmp_path):
+    settings = dataclasses.asdict(Settings(BEST))
+    with Results(tmp_path) as results:
+        results.append("runs", [{"run": "a", "settings": settings}])
+        results.check_settings(settings)
+        results.check_settings(dataclasses.asdict(Settings(PAPER, seed=3)))
+        with pytest.raises(mixvi.InputError, match="seed"):
+            results.check_settings(dataclasses.asdict(Settings(BEST, seed=1)))
+
+
+def test_failed_rows_are_tried_again_only_on_request(tmp_path):
+    with Results(tmp_path) as results:
+        results.append("rows", [row(0), row(1) | {"failed": "no mode"}])
+        assert len(results.done) == 2
+        results.forget_failed({key(row(1))})
+        assert results.done == {key(row(0))}
+        results.append("rows", [row(1)])
+    assert [one["failed"] for one in read(tmp_path, "rows")] == [None, None]
+
+
+def test_a_folder_that_cannot_be_made_is_named(tmp_path):
+    (tmp_path / "file").write_text("")
+    with pytest.raises(mixvi.InputError, match="cannot write results"):
+        Results(tmp_path / "file" / "folder")
+
+
+# --- plans ------------------------------------------------------------------------------------
+
+
+def test_splits_are_numbers_and_ranges():
+    assert list(driver.parse_splits("3")) == [0, 1, 2]
+    assert driver.parse_splits("7-7,2-3,3-3") == (1, 2, 6)  # in order and once each
+    for wrong in ("x", "0", "3-2", ""):
+        with pytest.raises(mixvi.InputError, match="splits"):
+            list(driver.parse_splits(wrong))
+
+
+def test_unknown_names_are_told(tmp_path):
+    settings = Settings(BEST)
+    for plan, word in (
+        (driver.Plan(("binary",), settings, ("nile",)), "nile"),
+        (driver.Plan(("toy",), settings, methods=("mcmc",)), "mcmc"),
+    ):
+        with pytest.raises(mixvi.InputError, match=word):
+            plan.tasks("run")
+    with pytest.raises(mixvi.InputError, match="multiple of 1000"):
+        Settings(BEST, n_predict=1500)
+
+
+# --- stopped runs -----------------------------------------------------------------------------
+
+METHODS = ("laplace", "mu", "eig")
+
+
+def without_time(rows):
+    kept = [{k: v for k, v in one.items() if k != "seconds"} for one in rows]
+    return sorted(kept, key=key)
+
+
+def test_a_killed_run_goes_on_to_the_same_rows(tmp_path):
+    """Killed at once after its first row; the same command then ends with the rows of an unbroken
+    run, bit for bit."""
+    command = [sys.executable, "-m", "reproduction", "toy", "--methods", *METHODS]
+    whole, broken = tmp_path / "whole", tmp_path / "broken"
+    run = subprocess.Popen([*command, "--out", broken], stderr=subprocess.DEVNULL)
+    deadline = time.monotonic() + 120
+    while not read(broken, "rows") and time.monotonic() < deadline:
+        time.sleep(0.02)
+    run.send_signal(signal.SIGKILL)
+    run.wait()
+    assert 0 < len(read(broken, "rows")) < len(METHODS)
+    with (broken / "rows.jsonl").open("ab") as file:
+        file.write(b'{"protocol": "be')  # and in the middle of a line
+    for folder in (broken, whole):
+        subprocess.run([*command, "--out", folder], check=True, capture_output=True)
+    rows = without_time(read(broken, "rows"))
+    assert len(rows) == len(METHODS)
+    assert rows == without_time(read(whole, "rows"))
+    lines = (broken / "rows.jsonl").read_text().splitlines()
+    assert all(json.loads(line)["run"] for line in lines)
+
+
+def test_several_processes_make_the_same_rows(tmp_path, monkeypatch):
+    """Every set in a process of its own; the parent alone writes."""
+    plan = driver.Plan(("toy",), Settings(BEST), methods=("laplace",))
+    tasks, _ = plan.tasks("run")
+    both = [tasks[0], Task("toy", "again", (0,), ("laplace",), plan.settings, "run")]
+    with Results(tmp_path) as results:
+        driver.in_processes(both, set(), results.append, 2)
+    rows = read(tmp_path, "rows")
+    assert sorted(one["set"] for one in rows) == ["again", "mixture"]
+    assert rows[0]["kl"] == rows[1]["kl"]
+
+
+def test_a_worker_does_not_outlive_its_run():
+    """Killed, a run cannot tell its workers: they see it themselves."""
+    worker = (
+        "import os, threading, time\nfrom reproduction.run import end_with_parent\n"
+        "threading.Thread(target=end_with_parent, args=(os.getppid(),), daemon=True).start()\n"
+        "print('works', flush=True); time.sleep(600)"
+    )
+    run = (
+        "import subprocess, sys\n"
+        f"subprocess.run([sys.executable, '-c', {worker!r}], stdout=sys.stdout)"
+    )
+    with subprocess.Popen([sys.executable, "-c", run], stdout=subprocess.PIPE) as parent:
+        assert parent.stdout is not None
+        assert parent.stdout.readline() == b"works\n"
+        parent.kill()
+        parent.communicate(timeout=120)  # ends when the worker, too, has let go of the pipe
+
+
+def test_a_killed_worker_is_told(tmp_path, monkeypatch):
+    monkeypatch.setattr(driver, "_work", _die)
+    task = Task("toy", "mixture", (0,), ("laplace",), Settings(BEST), "run")
+    with Results(tmp_path) as results, pytest.raises(mixvi.InputError, match="was killed"):
+        driver.in_processes([task, task], set(), results.append, 2)
+
+
+def _die(task, done):
+    os.kill(os.getpid(), signal.SIGKILL)
