@@ -13,6 +13,7 @@ import queue
 import sys
 import threading
 import time
+from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
@@ -22,12 +23,12 @@ import mixvi
 from mixvi import InputError
 
 from . import data, fitting
-from .experiments import ALL_METHODS, EXPERIMENTS, Key, Settings, Task
+from .experiments import ALL_METHODS, EXPERIMENTS, Settings, Task
 from .registry import REGISTRY
 from .results import Record, Results
 
 MOST_SPLITS = 100
-MOST_JOBS = 4  # unless more are asked for: each process takes some memory
+PIECE = 5  # splits that a process takes at a time
 PACKAGES = ("jax", "jaxlib", "numpy", "scipy", "scikit-learn", "equinox")
 
 
@@ -131,10 +132,10 @@ def run(
 ) -> Counts:
     """Everything of the plan that the folder does not hold yet, appended to it row by row.
 
-    `jobs` processes work on as many sets at a time; None: a few on a CPU, one on an accelerator.
+    `jobs` processes work on pieces of a set at a time; None: one for each core.
     """
     about = _about(plan.settings, command)
-    jobs = _checked_jobs(jobs, about["backend"])
+    jobs = _checked_jobs(jobs)
     tasks, missing = plan.tasks(about["run"])
     with Results(folder) as results:
         results.check_settings(about["settings"])
@@ -144,7 +145,6 @@ def run(
         results.append("runs", [about])
         left = [task for task in tasks if any(key not in results.done for key in task.row_keys())]
         left = [dataclasses.replace(task, size=results.size(task.name)) for task in left]
-        left.sort(key=_cost, reverse=True)
         display = Progress(len(wanted), len(wanted & results.done), progress)
         for sentence in missing:
             display.say(sentence)
@@ -158,26 +158,37 @@ def run(
             if kind == "rows":
                 display.advance(len(results.done) - before, records)
 
-        if min(jobs, len(left)) > 1:
-            in_processes(left, set(results.done), emit, min(jobs, len(left)))
-        else:
-            for task in left:
-                fitting.run_task(task, set(results.done), emit)
+        done = set(results.done)
+        with Workers(jobs) as workers:
+            workers.run(sized(left), emit)
+            left = [dataclasses.replace(task, size=results.size(task.name)) for task in left]
+            workers.run([(fitting.run_task, piece, done) for piece in pieces(left)], emit)
         display.end()
         return Counts(len(wanted), results.n_failed(wanted))
 
 
-def _checked_jobs(jobs: int | None, backend: str) -> int:
+def _checked_jobs(jobs: int | None) -> int:
     if jobs is None:
-        # One more than cores: a set that compiles leaves a core half idle.
-        return min(MOST_JOBS, (os.cpu_count() or 1) + 1) if backend == "cpu" else 1
+        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
     if jobs < 1:
         raise InputError(f"jobs must be a positive number of processes, got {jobs}.")
-    if jobs > 1 and backend != "cpu":
-        raise InputError(
-            "several jobs would share one accelerator: leave --jobs out, or set JAX_PLATFORMS=cpu."
-        )
     return jobs
+
+
+def sized(tasks: list[Task]) -> list[tuple]:
+    """Work that chooses a number of basis functions, for tasks that have none yet."""
+    several = [task for task in tasks if task.size is None and fitting.has_sizes(task)]
+    return [(fitting.choose, task) for task in sorted(several, key=_cost, reverse=True)]
+
+
+def pieces(tasks: list[Task]) -> list[Task]:
+    """A few splits each, the longest first, so that no process ends alone."""
+    found = [
+        dataclasses.replace(task, splits=task.splits[first : first + PIECE])
+        for task in tasks
+        for first in range(0, len(task.splits), PIECE)
+    ]
+    return sorted(found, key=_cost, reverse=True)
 
 
 def _about(settings: Settings, command: str) -> Record:
@@ -230,26 +241,47 @@ def end_with_parent(parent: int) -> None:
     os._exit(1)
 
 
-def _work(task: Task, done: set[Key]) -> None:
-    fitting.run_task(task, done, lambda kind, records: _outbox.put((kind, records)))
+def _work(function: Callable, task: Task, *rest: Any) -> None:
+    function(task, *rest, lambda kind, records: _outbox.put((kind, records)))
 
 
-def in_processes(tasks: list[Task], done: set[Key], emit: fitting.Emit, jobs: int) -> None:
-    """One set per process at a time; this process alone writes."""
-    context = multiprocessing.get_context("spawn")
-    outbox = context.Queue()
-    pool = ProcessPoolExecutor(jobs, context, _open_worker, (outbox,))
-    with pool:
-        pending = [pool.submit(_work, task, done) for task in tasks]
+class Workers:
+    """Processes that make rows; this process alone writes them. One job needs no other process."""
+
+    def __init__(self, jobs: int):
+        self.pool, self.outbox = None, None
+        if jobs > 1:
+            context = multiprocessing.get_context("spawn")
+            self.outbox = context.Queue()
+            self.pool = ProcessPoolExecutor(jobs, context, _open_worker, (self.outbox,))
+
+    def __enter__(self) -> "Workers":
+        return self
+
+    def __exit__(self, kind: Any, *_: Any) -> None:
+        if self.pool is None:
+            return
+        self.pool.shutdown(wait=kind is None, cancel_futures=True)
+        for process in multiprocessing.active_children() if kind is not None else ():
+            process.terminate()
+
+    def run(self, work: list[tuple], emit: fitting.Emit) -> None:
+        """`work`: a function, a task and what else it takes; all get `emit` last."""
+        if self.pool is None:
+            for function, *arguments in work:
+                function(*arguments, emit)
+            return
+        assert self.outbox is not None
+        pending = [self.pool.submit(_work, *one) for one in work]
         try:
             while pending:
                 with contextlib.suppress(queue.Empty):
-                    emit(*outbox.get(timeout=0.2))
+                    emit(*self.outbox.get(timeout=0.2))
                 for future in [one for one in pending if one.done()]:
                     future.result()
                     pending.remove(future)
             while True:
-                emit(*outbox.get(timeout=0.2))
+                emit(*self.outbox.get(timeout=0.2))
         except queue.Empty:
             pass
         except BrokenProcessPool as err:
@@ -257,11 +289,6 @@ def in_processes(tasks: list[Task], done: set[Key], emit: fitting.Emit, jobs: in
                 "a worker process was killed (out of memory?): what was finished is saved; the "
                 "same command goes on, perhaps with fewer --jobs."
             ) from err
-        except BaseException:
-            pool.shutdown(wait=False, cancel_futures=True)
-            for process in multiprocessing.active_children():
-                process.terminate()
-            raise
 
 
 # --- progress ---------------------------------------------------------------------------------
