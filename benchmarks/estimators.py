@@ -9,7 +9,6 @@ split; then the scores of up to 5 splits. A first fit of more than 60 s is given
 in docs/results/parts/estimators_rows.jsonl.
 """
 
-import os
 import signal
 import statistics
 import time
@@ -189,8 +188,7 @@ def main() -> None:
     if not options.page:
         import tables
 
-        # With more, idle threads spin: where something else runs, small fits take 100 times longer.
-        os.environ |= {"OPENBLAS_NUM_THREADS": "1", "OMP_NUM_THREADS": "1"}
+        peers.one_thread()
         wanted = [
             case
             for case in cases(tables.ALL, tools, options)

@@ -8,6 +8,7 @@ of the training rows (made after the clock has stopped).
 """
 
 import importlib
+import os
 from typing import Any
 
 FLOOR = 1e-12
@@ -34,6 +35,13 @@ MODULES = {
     "svc": ("svm", "calibration", "model_selection"),
     "boosting": ("ensemble",),
 }
+
+
+def one_thread() -> None:
+    """For processes to come, unless told otherwise. Idle threads spin: where anything else runs,
+    small fits would take 100 times longer."""
+    for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
+        os.environ.setdefault(name, "1")
 
 
 def imported(method: str) -> None:
