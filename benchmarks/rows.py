@@ -189,7 +189,8 @@ def page() -> str:
     rows = read(ROWS)
     parts = [
         tables.machine(),
-        f"Fits in fresh processes, imports not counted, one thread of BLAS and OpenMP; {FEATURES} features; scores on "
+        "Fits in fresh processes, imports not counted, one thread of BLAS and OpenMP; "
+        f"{FEATURES} features; scores on "
         f"{TEST:,} other rows. One repeat unless said.",
     ]
     for label in dict.fromkeys(row["label"] for row in rows):
