@@ -163,12 +163,11 @@ def predicted(model: Any, x: Any, classifies: bool) -> Any:
 def told(model: Any) -> dict[str, Any]:
     """What one of ours says of itself."""
     post = model.posterior_
-    chosen = [one for one in model.choices_ if one["n_basis"] == model.n_basis_]
     return {
         "verdict": post.verdict.split(":")[0].split(".")[0],
         "family": post.family,
         "converged": bool(post.converged),
         "n_basis": int(model.n_basis_),
-        "widths": bool(chosen[-1]["width_per_feature"]) if chosen else False,
+        "widths": getattr(model.hyper_.get("log_width"), "ndim", 0) > 0,
         "tried": len(model.choices_),
     }
