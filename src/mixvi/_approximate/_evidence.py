@@ -29,6 +29,8 @@ ROUGH_MODE = 1e-4
 # A hyperparameter has run off when going on as far again would cost less evidence than this.
 SLACK = 0.1
 LEAST_TRAVEL = 2.0
+# More hyperparameters are not followed one by one.
+MOST_LOOKED_BEYOND = 8
 # Of that way, where there is no evidence at its end.
 SHARES = (1.0, 0.5, 0.25, 0.125)
 # Two standard deviations from the mode a Gaussian's log density has fallen by 2. Where the Hessian
@@ -106,9 +108,11 @@ def tuned_laplace(
     on_indefinite: str,
     max_steps: int,
     look_beyond: bool = True,
+    gain: float | None = None,
 ) -> tuple[Laplace, Tuned]:
     """Laplace at the hyperparameters with the highest evidence, from `theta`; at `theta` itself
-    where no step is allowed. `look_beyond`: whether to ask how far they could run off."""
+    where no step is allowed. `look_beyond`: whether to ask how far they could run off. `gain`:
+    nats that may be left; otherwise the gradient must vanish."""
     evidence = Evidence(density, start, on_indefinite)
     if max_steps == 0:
         unknown = np.full_like(theta, np.nan)
@@ -120,6 +124,8 @@ def tuned_laplace(
         tell(found.value, found.gain_left, state=lambda: _so_far(evidence, found))
 
     stop = Stop(tol=TOL, max_steps=max_steps)
+    if gain is not None:
+        stop = Stop(gain=gain, max_steps=max_steps, last_step=False)
     best = quasi_newton(
         evidence, theta, stop, density.resolution, longest_step=LONGEST_STEP, watched=watched
     )
@@ -130,6 +136,7 @@ def tuned_laplace(
         last = _place(
             density.at(best.point), best.point, evidence.solved(best.point, last.found.mode)
         )
+    look_beyond = look_beyond and theta.size <= MOST_LOOKED_BEYOND
     tuned = Tuned(
         theta=last.theta,
         gradient=last.gradient,

@@ -16,8 +16,6 @@ from ._newton import Place, newton
 from ._newton_cg import newton_cg
 
 POLICIES = ("raise", "absolute", "damp")
-# Above this dimension the way to the mode is found without Hessians.
-DENSE_NEWTON = 300
 MODE_TOL = 1e-7
 
 Vector = Float[np.ndarray, " dim"]
@@ -75,7 +73,7 @@ def laplace(
 ) -> Laplace:
     tol = max(mode_tol, 100 * density.resolution)
     near, n_before = start, 0
-    if start.size > DENSE_NEWTON:
+    if start.size > density.dense_newton:
         near, n_before = newton_cg(density, start, tol, max_steps)
     search = newton(density, near, tol, max_steps)
     place, code = search.place, search.code

@@ -32,7 +32,7 @@ class Counted(Density):
         self.inner, self.dim, self.resolution = inner, inner.dim, inner.resolution
         self.values_at_once, self.n_hyper = inner.values_at_once, inner.n_hyper
         self.n_predictors, self.log_concave = inner.n_predictors, inner.log_concave
-        self.n_rows = inner.n_rows
+        self.n_rows, self.dense_newton = inner.n_rows, inner.dense_newton
         self.counts: collections.Counter[str] = collections.Counter()
         # Shared by all that are bound to other hyperparameters.
         self._bound: collections.deque[tuple[np.ndarray, Counted]] = collections.deque(

@@ -83,6 +83,8 @@ class Density(abc.ABC):
     log_concave: bool = False
     # Whether its gradients need no look before anything is built on them.
     is_checked: bool = False
+    # Up to so many dimensions a Hessian is worth its time on the way to a mode.
+    dense_newton: int = 300
     # Points that `values` answers in about the time of one.
     values_at_once: int = 1
 

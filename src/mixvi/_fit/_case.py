@@ -22,7 +22,7 @@ from .._errors import Code
 from .._judge._fresh import Judged
 from ._events import Event, Interrupted
 from ._options import Options
-from ._threads import MOST_ALONE, blas_for, one_blas_thread
+from ._threads import blas_for, one_blas_thread
 
 # Along the ridges of hyperparameters a search foresees less than there is to gain.
 GAIN_LEARNING = 1e-6
@@ -50,7 +50,7 @@ class Problem:
     @property
     def blas_threads(self) -> contextlib.AbstractContextManager[None]:
         rows = self.density.n_rows
-        return blas_for(rows) if rows and self.dim < MOST_ALONE else one_blas_thread(self.dim)
+        return blas_for(rows, self.dim) if rows else one_blas_thread(self.dim)
 
     @property
     def draws_given(self) -> bool:

@@ -11,6 +11,8 @@ from typing import Any
 MOST_ALONE = 500
 # Rows of a table from which on a second thread pays.
 MANY_ROWS = 5000
+# And dimensions, the same.
+LARGE = 1500
 
 
 class _Limit:
@@ -50,10 +52,11 @@ def one_blas_thread(dim: int) -> Iterator[None]:
         _limit.leave(fit)
 
 
-def blas_for(rows: int) -> contextlib.AbstractContextManager[None]:
+def blas_for(rows: int, dim: int = 0) -> contextlib.AbstractContextManager[None]:
     """Of closed forms over a table, where XLA has no part: all threads where the products of
     matrices are large."""
-    return contextlib.nullcontext() if rows >= MANY_ROWS else one_blas_thread(0)
+    large = rows >= MANY_ROWS or dim >= LARGE
+    return contextlib.nullcontext() if large else one_blas_thread(0)
 
 
 @functools.cache

@@ -25,7 +25,7 @@ from ..models import (
     Predictive,
     leave_one_out,
 )
-from ..models._choose import Candidate, Choice, Data, candidate, chosen
+from ..models._choose import Candidate, Choice, Data, candidate, chosen, tuned
 from ..models._kernel import KERNELS
 from ._summary import summary
 from ._weights import standardiser
@@ -34,6 +34,11 @@ from ._weights import standardiser
 MOST_WEIGHTS = 3000
 # Training rows that a Gaussian process takes as they are; inducing points, where there are more.
 MOST_DENSE, INDUCING = 1000, 300
+# Hyperparameters are learnt by the family's own bound up to so many weights and predictors. Beyond,
+# Laplace's evidence alone decides: with so many rows the two hardly differ.
+MOST_LEARNING, MANY_PREDICTORS = 300, 5000
+# Evaluations of the evidence of all rows, where some of them chose.
+STEPS_ON_ALL = 15
 Table = Float[np.ndarray, "n features"]
 Vector = Float[np.ndarray, " n"]
 
@@ -69,16 +74,21 @@ class MVIBase(BaseEstimator):
         self._model, self._shared = best.model, best.density.shared
         self.n_basis_ = best.density.n_weights - 1
         self.choices_ = [_told(one) for one in choice.tried]
-        density = best.density
+        density, mode = best.density, best.found.mode
+        learns = density.dim <= MOST_LEARNING and len(y) * likelihood.n_outputs <= MANY_PREDICTORS
         if density.n_rows < len(y):  # chosen by some of the rows
             density = self._model.density(
                 data.x, y, weight=weight, shared=self._shared, hyper=density.hyper
             )
+            if not learns:
+                with blas_for(len(y)):
+                    density, found = tuned(density, [density.hyper], mode, STEPS_ON_ALL)
+                mode = found.mode
         self.posterior_: Posterior = fit(
             density,
-            best.found.mode.reshape(density.init.shape),
+            mode.reshape(density.init.shape),
             family=self.family,
-            hyper=density.hyper,
+            hyper=density.hyper if learns else None,
             draws=self.draws,
             optimiser=self.optimiser,
             key=seed,
@@ -88,7 +98,8 @@ class MVIBase(BaseEstimator):
         )
         post = self.posterior_
         self.log_evidence_ = float(post.log_evidence)
-        self.hyper_ = {name: np.asarray(value) for name, value in post.hyper.items()}
+        hyper = density.hyper if post.hyper is None else post.hyper
+        self.hyper_ = {name: np.asarray(value) for name, value in hyper.items()}
         self.n_iter_ = int(post.stats.passes or post.stats.mode_steps)
         self._leave_one_out(density, data)
         if isinstance(self._model.basis, Linear):
@@ -134,7 +145,7 @@ class MVIBase(BaseEstimator):
 
     def _leave_one_out(self, density: Any, data: Data) -> None:
         post = self.posterior_
-        at = density.at(density.flat(post.hyper))
+        at = density.at(density.flat(self.hyper_))
         found = leave_one_out(at, post.flat_mean, post.root, post.family == "laplace", data.same)
         self._loo: LeaveOneOut = found
         self.loo_, self.loo_se_ = found.total - self._log_scale * found.weight.sum(), found.se
@@ -216,7 +227,8 @@ class MVIBase(BaseEstimator):
 
     @property
     def _predictive(self) -> Predictive:
-        return Predictive.of(self._model, self._shared, self.posterior_)
+        post = self.posterior_
+        return Predictive(self._model, self.hyper_, self._shared, post.flat_mean, post.root)
 
     def _lpd(self, X: Any, y: Vector, pointwise: bool, n_draws: int, key: Any) -> float | Vector:
         rows, predictive = self._rows(X), self._predictive

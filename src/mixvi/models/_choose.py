@@ -12,7 +12,7 @@ from typing import Any
 
 import numpy as np
 
-from .._approximate._evidence import is_usable, tuned_laplace
+from .._approximate._evidence import Tuned, is_usable, tuned_laplace
 from .._approximate._laplace import Laplace
 from .._approximate._search import Stop
 from .._approximate._stein import stein
@@ -30,6 +30,8 @@ FIRST_SIZE, ALWAYS, MOST_CHOSEN = 10, 40, 640
 MOST_WEIGHTS, MOST_PREDICTORS = 500, 2000
 # Evaluations of the evidence from every start, and from the best one on.
 SCREENING_STEPS, STEPS, STEPS_WITH_WIDTHS = 6, 60, 12
+# Nats of evidence that a candidate may leave to the fit that follows.
+GAIN = 1e-3
 # Steps to a Gaussian that is good enough to be judged.
 ROUGH = Stop(gain=0.02, max_steps=12, last_step=False)
 FLOAT64 = np.dtype(np.float64)
@@ -95,7 +97,7 @@ def tuned(
     for start in starts:
         theta = density.flat(density.hyper | start)
         few = steps if len(starts) == 1 else SCREENING_STEPS
-        ends.append(tuned_laplace(density, near, theta, "raise", few, look_beyond=False))
+        ends.append(_search(density, near, theta, few))
     usable = [end for end in ends if is_usable(end[0])]
     if not usable:
         raise InputError(
@@ -104,8 +106,14 @@ def tuned(
         )
     found, at = max(usable, key=lambda end: end[0].log_evidence)
     if len(starts) > 1 and at.code is not Code.OK:
-        found, at = tuned_laplace(density, found.mode, at.theta, "raise", steps, look_beyond=False)
+        found, at = _search(density, found.mode, at.theta, steps)
     return density.at(at.theta), found
+
+
+def _search(
+    density: ModelDensity, near: np.ndarray, theta: np.ndarray, steps: int
+) -> tuple[Laplace, Tuned]:
+    return tuned_laplace(density, near, theta, "raise", steps, look_beyond=False, gain=GAIN)
 
 
 def candidate(

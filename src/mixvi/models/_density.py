@@ -50,6 +50,7 @@ class ModelDensity(Density):
     learn them (`fit(density, density.init, hyper=density.hyper)`)."""
 
     is_checked = True
+    dense_newton = 3000
     # Which rows share their quadrature nodes, where there are several predictors.
     groups: Any = None
 
