@@ -7,13 +7,14 @@ what `fitting` does for its name. Tables, counts and pages take it from here.
 import dataclasses
 import functools
 from pathlib import Path
-from typing import Any
-
-import pandas as pd
+from typing import TYPE_CHECKING, Any
 
 from mixvi import InputError
 
 from . import registry
+
+if TYPE_CHECKING:
+    import pandas as pd
 
 METHODS = ("laplace", "mu", "eig", "lr", "diag")  # the paper's
 BESIDE = ("full", "auto")  # the whole covariance, and what `fit` chooses
@@ -86,10 +87,12 @@ def tables() -> tuple[str, ...]:
 
 
 @functools.cache
-def printed() -> pd.DataFrame:
+def printed() -> "pd.DataFrame":
     """The paper's numbers by table, set, metric and method: `value`, `best` (bold) and
     `significant` (a bullet). The table `robust_gp` is in the paper's source, which does not print
     it."""
+    import pandas as pd  # only reports need it
+
     found = pd.read_csv(Path(__file__).parent / "printed.csv")
     found = found.rename(columns={"table": "experiment", "dataset": "set"})
     found = found.astype({"best": bool, "significant": bool})
@@ -135,8 +138,8 @@ PAPER = Protocol(
     hold_mean_field=False,
 )
 PROTOCOLS = {one.name: one for one in (BEST, PAPER)}
-# One start where two nearly always end at the same bound.
-QUICK = dataclasses.replace(BEST, diag_starts=("laplace",))
+# One start where two nearly always end at the same bound, and nothing to choose.
+QUICK = dataclasses.replace(BEST, sizes=(20,), diag_starts=("laplace",))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -62,8 +62,9 @@ class Plan:
                     data.load(name)  # says what is wrong
                 absent.append(name)
             elif splits := self._splits(experiment, name):
+                methods = tuple(m for m in self.methods if m in EXPERIMENTS[experiment].methods)
                 tasks.append(
-                    Task(experiment, name, splits, self.methods, self.settings, run, self.trend)
+                    Task(experiment, name, splits, methods, self.settings, run, self.trend)
                 )
             else:
                 missing.append(f"{name} is left out: it has no such splits.")

@@ -305,5 +305,5 @@ def kmeans(
     if len(distinct) <= n_centres:
         return distinct
     total = np.bincount(which.ravel(), weight, len(distinct))
-    found = KMeans(n_centres, n_init=1, random_state=seed)
+    found = KMeans(n_centres, n_init=1, max_iter=30, random_state=seed)
     return found.fit(distinct, sample_weight=total).cluster_centers_
