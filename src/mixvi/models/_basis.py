@@ -299,5 +299,6 @@ def kmeans(
     if len(distinct) <= n_centres:
         return distinct
     total = np.bincount(which.ravel(), weight, len(distinct))
-    found = KMeans(n_centres, n_init=1, random_state=seed)
+    once: Any = 1  # of another type in scikit-learn's own hints
+    found = KMeans(n_centres, n_init=once, random_state=seed)
     return found.fit(distinct, sample_weight=total).cluster_centers_

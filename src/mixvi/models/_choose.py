@@ -210,7 +210,7 @@ def _with_widths(made: Any, best: Candidate, data: Data, likelihood: Any) -> Can
     with more basis functions. `likelihood`: where sizes may be chosen."""
     hyper = dict(best.density.hyper)
     hyper["log_width"] = np.full(data.x.shape[1], float(hyper["log_width"]))
-    widths = made(RBF(best.model.basis.n_centres, True), [hyper], like=best)
+    widths = made(RBF(best.size, True), [hyper], like=best)
     gain, se = widths.loo.gain_over(best.loo)
     if not gain > se:
         return best

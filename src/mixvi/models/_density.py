@@ -41,7 +41,7 @@ class Block(NamedTuple):
     y: Float[np.ndarray, " n"]
     weight: Float[np.ndarray, " n"]
     offset: Any
-    index: slice
+    which: slice
 
 
 class ModelDensity(Density):

@@ -126,8 +126,8 @@ class OnePredictor(ModelDensity):
     def predictors(self, mean, root):
         means, variances = np.empty(self.n_rows), np.empty(self.n_rows)
         for block in self.blocks():
-            means[block.index] = block.phi @ mean + block.offset
-            variances[block.index] = _variance(block.phi, root)
+            means[block.which] = block.phi @ mean + block.offset
+            variances[block.which] = _variance(block.phi, root)
         return means, variances
 
     def expect(self, mean, root, rule):
@@ -146,15 +146,11 @@ class OnePredictor(ModelDensity):
             # Where a row has no spread at all it has no share in the gradient of the root.
             bend = a * (found[1] @ (rule.weights * z)) / np.where(sd > 0, sd, 1.0)
             gradient += phi.T @ pull
-            if is_diagonal(root):
-                cross = cross + bend @ (phi * spread)
-                in_design = np.outer(pull, mean) + bend[:, None] * (spread * root)
-            else:
-                bent = bend[:, None] * spread
-                cross = cross + phi.T @ bent
-                in_design = np.outer(pull, mean) + bent @ root.T if self.n_hyper else None
+            bent = bend[:, None] * spread
+            cross = cross + ((phi * bent).sum(0) if is_diagonal(root) else phi.T @ bent)
             if self.n_hyper:
-                slopes.append(self._basis_slopes(block, in_design))
+                in_spread = bent * root if is_diagonal(root) else bent @ root.T
+                slopes.append(self._basis_slopes(block, np.outer(pull, mean) + in_spread))
                 own = self.likelihood.hyper_slopes(block.y[:, None], eta, self.hyper, 0, found)
                 slopes.append({k: a @ (one[0] @ rule.weights) for k, one in own.items()})
         return Expectation(value, gradient, cross, self._sum_slopes(*slopes))
@@ -164,7 +160,7 @@ class OnePredictor(ModelDensity):
         for block in self.blocks():
             sd = np.sqrt(_variance(block.phi, root))
             eta = (block.phi @ mean + block.offset)[:, None] + sd[:, None] * rule.z
-            found[block.index] = self._derivatives(block, eta, 0)[0] @ rule.weights
+            found[block.which] = self._derivatives(block, eta, 0)[0] @ rule.weights
         return found
 
     def _derivatives(self, block: Block, eta: np.ndarray, order: int) -> list[np.ndarray]:

@@ -153,8 +153,8 @@ class SeveralPredictors(ModelDensity):
         k = self.n_predictors
         means, covariances = np.empty((self.n_rows, k)), np.empty((self.n_rows, k, k))
         for block in self.blocks():
-            means[block.index] = self._eta(block, mean[None])[:, :, 0]
-            covariances[block.index] = self._covariances(block.phi, root)
+            means[block.which] = self._eta(block, mean[None])[:, :, 0]
+            covariances[block.which] = self._covariances(block.phi, root)
         return means, covariances
 
     def _covariances(self, phi: np.ndarray, root: np.ndarray) -> np.ndarray:
@@ -210,12 +210,12 @@ class SeveralPredictors(ModelDensity):
             factor = row_roots(self._covariances(block.phi, root))
             eta, _ = self._at_nodes(block, mean, factor, rule)
             (value,) = self.likelihood.several(block.y, eta, self.hyper, order=0)
-            found[block.index] = value @ rule.weights
+            found[block.which] = value @ rule.weights
         return found
 
     def _at_nodes(self, block: Block, mean: np.ndarray, factor: np.ndarray, rule: Nodes) -> Any:
         """Predictors (n, K, nodes), and the nodes of every row."""
-        group = self.groups[block.index] % SETS
+        group = self.groups[block.which] % SETS
         z = _by_set(rule)[group]
         return self._eta(block, mean[None]) + factor @ z, z
 
