@@ -37,22 +37,19 @@ class OnePredictor(ModelDensity):
             in_design = np.zeros_like(block.phi) if learns else None
             for some in _slices(len(points), len(block.y)):
                 eta = block.phi @ points[some].T + np.reshape(block.offset, (-1, 1))
-                value, slope = self._derivatives(block, eta, 1)
-                slope *= block.weight[:, None]
-                values[some] += block.weight @ value
+                found = self._derivatives(block, eta, 1)
+                slope = found[1] * block.weight[:, None]
+                values[some] += block.weight @ found[0]
                 gradients[some] += slope.T @ block.phi
                 if in_design is not None:
                     in_design += slope @ points[some] / len(points)
-                    slopes.append(self._own_slopes(block, eta, points, [value, slope]))
+                    own = self.likelihood.hyper_slopes(block.y[:, None], eta, self.hyper, 0, found)
+                    slopes.append(
+                        {k: (block.weight @ one[0]).sum() / len(points) for k, one in own.items()}
+                    )
             if in_design is not None:
                 slopes.append(self._basis_slopes(block, in_design))
         return values, gradients, self._sum_slopes(*slopes) if learns else np.zeros(0)
-
-    def _own_slopes(self, block: Block, eta: np.ndarray, points: np.ndarray, known: list) -> dict:
-        """Of the likelihood's own hyperparameters, the mean over the points."""
-        known = [known[0], known[1] / block.weight[:, None]]
-        own = self.likelihood.hyper_slopes(block.y[:, None], eta, self.hyper, 0, known)
-        return {name: (block.weight @ one[0]).sum() / len(points) for name, one in own.items()}
 
     def curvature(self, point):
         square, pulled = self._prior_at_points(point[None])

@@ -75,7 +75,11 @@ def _sparse(given: Any, size: int) -> Precision:
     _refuse_shape(tuple(matrix.shape or ()), size)
     matrix.sum_duplicates()
     _refuse(not np.isfinite(matrix.data).all() or abs(matrix - matrix.T).max() > 1e-8)
-    factor = splu(matrix, diag_pivot_thresh=0.0, options={"SymmetricMode": True})
+    try:
+        factor = splu(matrix, diag_pivot_thresh=0.0, options={"SymmetricMode": True})
+    except RuntimeError:  # singular
+        _refuse(True)
+        raise
     pivots = factor.U.diagonal()
     _refuse(not (pivots > 0).all())
     return Precision(matrix, float(np.log(pivots).sum()))

@@ -11,6 +11,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from .._arrays._draws import NODES as NODES_STREAM
 from .._arrays._draws import SAMPLE, Matched, Quadrature, generator
 from .._arrays._roots import colour, is_diagonal
 from .._fit._posterior import Posterior
@@ -158,8 +159,10 @@ class Predictive:
         """Over the draws `w` of the weights (draws, weights), joint and pointwise."""
         design, leftover = self._design(rows)
         y, likelihood = np.asarray(y, dtype=np.float64), self.model.likelihood
-        if np.any(leftover):
+        if np.any(leftover) and self.outputs == 1:
             return self._lpd_with_leftover(design, np.sqrt(leftover), y, w)
+        sd = np.sqrt(np.broadcast_to(leftover, len(y)))
+        rng = generator(len(y), NODES_STREAM)
         over_draws, over_points = np.zeros(len(w)), np.full(len(y), -np.inf)
         for some in _blocks(len(y), 512):
             for part in _blocks(len(w), DRAWS_AT_ONCE):
@@ -168,6 +171,8 @@ class Predictive:
                 labels = y[some, None]
                 if self.outputs > 1:
                     labels = np.broadcast_to(labels, eta.shape[:2])
+                    if sd.any():  # the variance of its own that a kernel leaves a new row
+                        eta = eta + sd[some, None, None] * rng.standard_normal(eta.shape)
                 value = np.asarray(likelihood.log_prob(labels, eta, self.hyper))
                 over_draws[part] += value.sum(0)
                 over_points[some] = np.logaddexp(over_points[some], log_sum(value.T))
