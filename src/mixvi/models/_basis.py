@@ -102,6 +102,7 @@ class Basis(abc.ABC):
             return np.zeros((len(r), w.shape[1], 0)), np.zeros((*w.shape, 0))
         return np.stack(along, -1), np.stack(across, -1)
 
+    @_by_jax.in_double
     def _shifted(
         self, rows: Rows, shared: Shared, hyper: Hyper, name: str, index: tuple, sign: int
     ) -> np.ndarray:
@@ -113,6 +114,7 @@ class Basis(abc.ABC):
         """Variance of the predictor at these rows that no weight explains; None for none."""
         del rows, shared, hyper, columns
 
+    @_by_jax.in_double
     def design(self, rows: Rows, shared: Shared, hyper: Hyper) -> Float[Any, "n weights"]:
         columns = self.columns(rows, shared, hyper)
         xp = namespace(columns)

@@ -19,6 +19,7 @@ from jaxtyping import Float
 
 from .._arrays._roots import Root, is_diagonal
 from .._density._protocol import Density
+from .._density._target import precision_scope
 from ._basis import Basis, Rows, Shared
 from ._likelihoods import Hyper, Likelihood, normal_logpdf
 from ._precision import LOG_2PI, Precision
@@ -200,9 +201,9 @@ class ModelDensity(Density):
             return 0.0
         if self._known_prior is not None:
             return self._known_prior
-        value = self.basis.log_prior(self.hyper, self.shared) + self.likelihood.log_prior(
-            self.hyper
-        )
+        with precision_scope(np.dtype(np.float64)):  # a user's may be written with JAX
+            own = self.basis.log_prior(self.hyper, self.shared)
+            value = own + self.likelihood.log_prior(self.hyper)
         if "log_alpha" in self.hyper:
             value = value + normal_logpdf(self.hyper["log_alpha"], 0.0, ALPHA_SD)
         self._known_prior = float(value)

@@ -19,6 +19,7 @@ import numpy as np
 from jaxtyping import Float
 
 from .._arrays._draws import SETS, Quadrature
+from ._by_jax import in_double
 from ._density import ModelDensity
 from ._likelihoods import log_sum
 from ._noise import RealLikelihood
@@ -69,6 +70,7 @@ def _se(values: np.ndarray, weight: np.ndarray) -> float:
     return float(np.sqrt(weight @ centred**2))
 
 
+@in_double
 def leave_one_out(
     density: ModelDensity,
     mean: np.ndarray,
