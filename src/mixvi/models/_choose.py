@@ -48,6 +48,10 @@ class Data:
     def of(cls, x: np.ndarray, y: np.ndarray, weight: np.ndarray) -> "Data":
         return cls(x, y, weight, equal_rows(x, y))
 
+    @property
+    def n_distinct(self) -> int:
+        return len(self.y) if self.same is None else int(self.same.max()) + 1
+
     def some(self, n: int, seed: int) -> "Data":
         """At most `n` rows."""
         if len(self.y) <= n:
@@ -175,7 +179,8 @@ def chosen(
 def _sizes(likelihood: Likelihood, data: Data, sizes: Sequence[int] | None) -> list[int]:
     if sizes is not None:
         return list(sizes)
-    most = min(MOST_CHOSEN, MOST_WEIGHTS // likelihood.n_outputs - 1, len(data.y) // 2)
+    # Of distinct rows: a row that is repeated is one that weighs more.
+    most = min(MOST_CHOSEN, MOST_WEIGHTS // likelihood.n_outputs - 1, data.n_distinct // 2)
     doubled = [FIRST_SIZE]
     while 2 * doubled[-1] <= most:
         doubled.append(2 * doubled[-1])

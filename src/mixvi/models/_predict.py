@@ -14,6 +14,7 @@ from jaxtyping import Float
 from .._arrays._draws import NODES as NODES_STREAM
 from .._arrays._draws import SAMPLE, Matched, Quadrature, generator
 from .._arrays._roots import colour, is_diagonal
+from .._errors import InputError
 from .._fit._posterior import Posterior
 from ..metrics import LPD
 from ._basis import Rows, Shared
@@ -41,8 +42,16 @@ class Predictive:
     root: np.ndarray
 
     @classmethod
-    def of(cls, model: Model, shared: Shared, post: Posterior) -> "Predictive":
-        return cls(model, post.hyper or {}, shared, post.flat_mean, post.root)
+    def of(
+        cls, model: Model, shared: Shared, post: Posterior, hyper: Hyper | None = None
+    ) -> "Predictive":
+        """`hyper`: where the posterior has learnt none, those of the density that it is of."""
+        known = (hyper or {}) | (post.hyper or {})
+        if missing := sorted(set(model.hyper(shared)) - set(known)):
+            raise InputError(
+                f"the posterior has learnt no {', '.join(missing)}: pass hyper=density.hyper."
+            )
+        return cls(model, known, shared, post.flat_mean, post.root)
 
     @property
     def outputs(self) -> int:
