@@ -207,7 +207,7 @@ def _best_size(
 
 def _affords_widths(data: Data) -> bool:
     """A width for each feature is that many hyperparameters more."""
-    return data.weight.sum() >= 10 * data.x.shape[1]
+    return bool(data.weight.sum() >= 10 * data.x.shape[1])
 
 
 def _with_widths(made: Any, best: Candidate, data: Data, likelihood: Any) -> Candidate:

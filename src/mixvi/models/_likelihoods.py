@@ -133,7 +133,7 @@ class Likelihood(abc.ABC):
         return log_sum(both)
 
 
-def log_sum(values: np.ndarray) -> np.ndarray:
+def log_sum(values: np.ndarray) -> Any:
     """`log sum exp` over the first axis."""
     top = values.max(0)
     top = np.where(np.isfinite(top), top, 0.0)

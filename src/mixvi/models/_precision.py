@@ -93,7 +93,7 @@ def _refuse_shape(shape: tuple, size: int) -> None:
         )
 
 
-def _refuse(bad: bool) -> None:
+def _refuse(bad: Any) -> None:
     if bad:
         raise InputError("prior_precision must be finite, symmetric and positive (definite).")
 
