@@ -3,7 +3,6 @@ expectations against adaptive integration and against many draws."""
 
 import numpy as np
 import pytest
-from model_cases import BASES, LIKELIHOODS, density_of, differences, table
 from scipy import integrate, stats
 from threadpoolctl import threadpool_limits
 
@@ -11,6 +10,7 @@ from mixvi import models
 from mixvi._arrays._draws import Quadrature
 from mixvi._density._protocol import Points
 from mixvi.models import _density
+from model_cases import BASES, LIKELIHOODS, density_of, differences, table
 
 FLOAT64 = np.dtype(np.float64)
 # Of the kernels, which are slower, not every likelihood.
