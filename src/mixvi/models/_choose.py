@@ -18,7 +18,7 @@ from .._approximate._search import Stop
 from .._approximate._stein import stein
 from .._arrays._draws import Quadrature
 from .._errors import Code, InputError
-from ._basis import RBF
+from ._basis import RBF, square_distances
 from ._density import ModelDensity
 from ._likelihoods import Hyper, Likelihood
 from ._loo import LeaveOneOut, equal_rows, leave_one_out
@@ -30,6 +30,8 @@ FIRST_SIZE, ALWAYS, MOST_CHOSEN = 10, 40, 640
 MOST_WEIGHTS, MOST_PREDICTORS = 500, 2000
 # Evaluations of the evidence from every start, and from the best one on.
 SCREENING_STEPS, STEPS, STEPS_WITH_WIDTHS = 6, 60, 12
+# On the log scale, how much narrower a width must be to be worth a start of its own.
+MUCH = 0.5
 # Steps to a Gaussian that is good enough to be judged.
 ROUGH = Stop(gain=0.02, max_steps=12, last_step=False)
 FLOAT64 = np.dtype(np.float64)
@@ -123,7 +125,10 @@ def candidate(
     """`like`: a candidate that has the same centres."""
     shared = None if like is None else like.density.shared
     density = model.density(data.x, data.y, weight=data.weight, shared=shared, seed=seed)
-    starts = spread_starts(model, density.shared) if starts is None else starts
+    if starts is None:
+        starts = spread_starts(model, density.shared)
+    elif like is None:
+        starts = [*starts, *_narrower(starts[0], density.shared)]
     density, found = tuned(density, starts, steps=steps)
     mean, root, at_mode = _improved(density, found)
     return Candidate(model, density, found, leave_one_out(density, mean, root, at_mode, data.same))
@@ -147,6 +152,18 @@ def spread_starts(model: Model, shared: Any) -> list[Hyper]:
         return [base]
     alpha = {"log_alpha": np.float64(-1.0)} if "log_alpha" in base else {}
     return [base | alpha | {"log_width": base["log_width"] + shift} for shift in (-0.7, 0.0, 0.7)]
+
+
+def _narrower(hyper: Hyper, shared: Any) -> list[Hyper]:
+    """With the width at which neighbouring centres meet, where that is far less: few centres may
+    have taken for noise what more of them can follow."""
+    if "log_width" not in hyper or len(shared["centres"]) < 2:
+        return []
+    square = square_distances(shared["centres"], shared["centres"])
+    np.fill_diagonal(square, np.inf)
+    nearest = 0.5 * np.log(np.median(square.min(1)))
+    shift = nearest - float(np.min(hyper["log_width"]))
+    return [hyper | {"log_width": hyper["log_width"] + shift}] if shift < -MUCH else []
 
 
 def chosen(
