@@ -30,6 +30,8 @@ FIRST_SIZE, ALWAYS, MOST_CHOSEN = 10, 40, 640
 MOST_WEIGHTS, MOST_PREDICTORS = 500, 2000
 # Evaluations of the evidence from every start, and from the best one on.
 SCREENING_STEPS, STEPS, STEPS_WITH_WIDTHS = 6, 60, 12
+# Nats in all that sizes beyond `ALWAYS` must gain: one small gain at every row has no luck in it.
+LEAST_GAIN = 0.5
 # On the log scale, how much narrower a width must be to be worth a start of its own.
 MUCH = 0.5
 # Steps to a Gaussian that is good enough to be judged.
@@ -213,8 +215,9 @@ def _best_size(
         starts = None if best is None else [best.density.hyper]
         one = made(RBF(size, per_feature), starts)
         gain, se = (np.inf, 0.0) if best is None else one.loo.gain_over(best.loo)
-        best = one if gain > (se if size > ALWAYS else 0.0) else best
-        if not all_of_them and size >= ALWAYS and not gain > se:
+        luck = max(se, LEAST_GAIN)
+        best = one if gain > (luck if size > ALWAYS else 0.0) else best
+        if not all_of_them and size >= ALWAYS and not gain > luck:
             break
         if one.size < size:
             break  # no more distinct rows
