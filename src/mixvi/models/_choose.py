@@ -39,6 +39,10 @@ ROUGH = Stop(gain=0.02, max_steps=12, last_step=False)
 FLOAT64 = np.dtype(np.float64)
 
 
+class NoCandidateError(InputError):
+    """Nowhere has the model a mode; others may."""
+
+
 @dataclasses.dataclass(frozen=True)
 class Data:
     """A table on the scale of one. `same`: a number for each row, the same for equal rows."""
@@ -106,7 +110,7 @@ def tuned(
         ends.append(tuned_laplace(density, near, theta, "raise", few, look_beyond=False))
     usable = [end for end in ends if is_usable(end[0])]
     if not usable:
-        raise InputError(
+        raise NoCandidateError(
             "no hyperparameters were found at which the model has a mode: the first start says "
             f"{ends[0][0].code.name.lower().replace('_', ' ')}."
         )
@@ -124,14 +128,15 @@ def candidate(
     like: Any = None,
     steps: int = STEPS,
 ) -> Candidate:
-    """`like`: a candidate that has the same centres."""
+    """`like`: a candidate that has the same centres, and nearly the same mode."""
     shared = None if like is None else like.density.shared
     density = model.density(data.x, data.y, weight=data.weight, shared=shared, seed=seed)
     if starts is None:
         starts = spread_starts(model, density.shared)
     elif like is None:
         starts = [*starts, *_narrower(starts[0], density.shared)]
-    density, found = tuned(density, starts, steps=steps)
+    near = None if like is None else like.found.mode
+    density, found = tuned(density, starts, near, steps)
     mean, root, at_mode = _improved(density, found)
     return Candidate(model, density, found, leave_one_out(density, mean, root, at_mode, data.same))
 
@@ -213,7 +218,12 @@ def _best_size(
     are tried while it rises by more than the luck of the rows."""
     for size in sizes:
         starts = None if best is None else [best.density.hyper]
-        one = made(RBF(size, per_feature), starts)
+        try:
+            one = made(RBF(size, per_feature), starts)
+        except NoCandidateError:
+            if best is None:
+                raise
+            break  # what was found before stands
         gain, se = (np.inf, 0.0) if best is None else one.loo.gain_over(best.loo)
         luck = max(se, LEAST_GAIN)
         best = one if gain > (luck if size > ALWAYS else 0.0) else best
@@ -235,7 +245,10 @@ def _with_widths(made: Any, best: Candidate, data: Data, likelihood: Any) -> Can
     with more basis functions. `likelihood`: where sizes may be chosen."""
     hyper = dict(best.density.hyper)
     hyper["log_width"] = np.full(data.x.shape[1], float(hyper["log_width"]))
-    widths = made(RBF(best.size, True), [hyper], like=best)
+    try:
+        widths = made(RBF(best.size, True), [hyper], like=best)
+    except NoCandidateError:
+        return best
     gain, se = widths.loo.gain_over(best.loo)
     if not gain > se:
         return best
