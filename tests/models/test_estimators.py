@@ -28,8 +28,8 @@ def moons():
 
 
 # Its table has 9 distinct rows, which 15 basis functions interpolate: with noise near its floor the
-# hyperparameters are known to 1e-4 only, and the check asks for 1e-7. See the test after this one.
-EXCUSED = {"check_sample_weight_equivalence_on_dense_data": "agrees to 1e-4, not to 1e-7"}
+# hyperparameters are known to 1e-5 only, and the check asks for 1e-7. See the test after this one.
+EXCUSED = {"check_sample_weight_equivalence_on_dense_data": "agrees to 1e-5, not to 1e-7"}
 
 
 # With Laplace, which is fastest; `make check-estimators` has every family.
@@ -52,7 +52,7 @@ def test_weights_are_repeats_for_the_regressor_too():
     x, y, weight = LINE[:20], TARGET[:20], np.arange(20) % 4
     weighted = MVIRegressor(**CHECKED).fit(x, y, sample_weight=weight)
     repeated = MVIRegressor(**CHECKED).fit(np.repeat(x, weight, 0), np.repeat(y, weight))
-    np.testing.assert_allclose(weighted.predict(x), repeated.predict(x), atol=1e-4)
+    np.testing.assert_allclose(weighted.predict(x), repeated.predict(x), atol=1e-5)
 
 
 def test_what_a_fit_leaves(moons):
