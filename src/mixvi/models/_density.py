@@ -165,6 +165,14 @@ class ModelDensity(Density):
             return max(1, self.n_rows)
         return max(64, BLOCK // self.n_weights)
 
+    def leftover(self) -> Float[np.ndarray, " n"]:
+        """Variance of every row's predictors that no weight explains: predictions add it."""
+        found = np.zeros(self.n_rows)
+        for block in self.blocks():
+            own = self.basis.leftover(block.rows, self.shared, self.hyper, block.phi[:, :-1])
+            found[block.which] = 0.0 if own is None else np.asarray(own)
+        return found
+
     def _basis_slopes(self, block: Block, slopes: np.ndarray) -> Hyper:
         """What derivatives in the design of a block are in the basis's hyperparameters."""
         phi = block.phi[:, :-1]

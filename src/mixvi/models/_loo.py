@@ -6,9 +6,10 @@ Taking the site out leaves the cavity
 
     1 / v_ = 1 / v - t,        m_ = m - v_ g
 
-and the row is predicted from that: `log of the integral of p(y_n | eta) N(eta | m_, v_)`. For
-several predictors the same with matrices. Hyperparameters stay where they are. Rows that are equal
-leave together, so that a row of weight two is two rows.
+and the row is predicted from that: `log of the integral of p(y_n | eta) N(eta | m_, v_)`, with the
+variance that a kernel leaves over added to `v_`. For several predictors the same with matrices.
+Hyperparameters stay where they are. Rows that are equal leave together, so that a row of weight two
+is two rows.
 """
 
 import dataclasses
@@ -105,7 +106,7 @@ def _one(
     )
     share = np.minimum(curvature * v, MOST_SHARE)
     cavity = v / (1 - share)
-    centre, sd = m - cavity * slope, np.sqrt(cavity)
+    centre, sd = m - cavity * slope, np.sqrt(cavity + density.leftover())
     value = likelihood.predictive_log_prob(y, centre, sd, hyper)
     is_class = likelihood.discrete and not isinstance(likelihood, RealLikelihood)
     predicted = centre > 0 if is_class else likelihood.mean_and_sd(centre, sd)[0]
@@ -136,6 +137,10 @@ def _several(
     share = np.minimum(values, MOST_SHARE)
     wider = factor @ (vectors / np.sqrt(1 - share)[:, None, :])
     centre = m - (wider @ (wider.transpose(0, 2, 1) @ slope[:, :, None]))[:, :, 0]
+    leftover = density.leftover()
+    if leftover.any():
+        own = leftover[:, None, None] * np.eye(k)
+        wider = row_roots(wider @ wider.transpose(0, 2, 1) + own)
     (value,) = likelihood.several(y, centre[:, :, None] + wider @ z, hyper, order=0)
     pointwise = log_sum(value.T) - math.log(value.shape[1])
     predicted = centre.argmax(1).astype(np.float64)
