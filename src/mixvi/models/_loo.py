@@ -137,11 +137,10 @@ def _several(
     share = np.minimum(values, MOST_SHARE)
     wider = factor @ (vectors / np.sqrt(1 - share)[:, None, :])
     centre = m - (wider @ (wider.transpose(0, 2, 1) @ slope[:, :, None]))[:, :, 0]
-    leftover = density.leftover()
-    if leftover.any():
-        own = leftover[:, None, None] * np.eye(k)
-        wider = row_roots(wider @ wider.transpose(0, 2, 1) + own)
-    (value,) = likelihood.several(y, centre[:, :, None] + wider @ z, hyper, order=0)
+    # A triangular root: the signs of eigenvectors would decide where the points lie.
+    own = density.leftover()[:, None, None] * np.eye(k)
+    cavity_root = row_roots(wider @ wider.transpose(0, 2, 1) + own)
+    (value,) = likelihood.several(y, centre[:, :, None] + cavity_root @ z, hyper, order=0)
     pointwise = log_sum(value.T) - math.log(value.shape[1])
     predicted = centre.argmax(1).astype(np.float64)
     return LeaveOneOut(pointwise, y, predicted, a, np.maximum(share.max(1), 0.0))
