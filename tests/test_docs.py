@@ -67,6 +67,7 @@ def test_examples_in_documents(name, tmp_path, monkeypatch):
         "mixvi.metrics",
         "mixvi.estimators._classifier",
         "mixvi.estimators._regressor",
+        "mixvi.models._model",
         "reproduction.data",
     ],
 )

@@ -1,10 +1,17 @@
-"""A likelihood added from outside, in one class: Laplace noise, `p(y) ~ exp(-|y - eta| / b)`."""
+"""A likelihood or a basis added from outside, in one class: derivatives come from JAX.
 
+Laplace noise, `p(y) ~ exp(-|y - eta| / b)`, and waves whose frequency is learnt.
+"""
+
+import jax
 import jax.numpy as jnp
 import numpy as np
+import pytest
 
+import mixvi
 from mixvi import models
 from mixvi.estimators import MVIRegressor
+from model_cases import differences
 
 
 class DoubleExponential(models.RealLikelihood):
@@ -46,3 +53,126 @@ def test_it_is_learnt_predicts_and_is_scored():
     gaussian = MVIRegressor("eig", noise="gaussian", **options).fit(x, y)
     scores = [m.log_predictive_density(x, y, pointwise=True).sum() for m in (model, gaussian)]
     assert scores[0] > scores[1]
+
+
+def test_its_density_has_the_derivatives():
+    rng = np.random.default_rng(1)
+    x, y = rng.standard_normal((15, 2)), rng.standard_normal(15)
+    density = models.Model(models.RBF(4), DoubleExponential()).density(x, y)
+    w = 0.3 * rng.standard_normal(density.dim)
+    _, gradient, hessian = density.curvature(w)
+    close = {"rtol": 1e-5, "atol": 1e-5}
+    np.testing.assert_allclose(
+        gradient, differences(lambda w: density.values(w[None])[0], w), **close
+    )
+    expected = differences(lambda w: density.gradients(w[None])[1][0], w)
+    np.testing.assert_allclose(hessian, expected, **close)
+    joint = density.joint_gradients(w[None])[2]
+    found = differences(lambda theta: density.at(theta).values(w[None])[0], density.theta)
+    np.testing.assert_allclose(joint, found, **close)
+
+
+class Counts(models.Likelihood):
+    """Three outcomes from two predictors: of none of the house's forms."""
+
+    name = "two of three"
+    log_concave = True
+
+    @property
+    def n_outputs(self):
+        return 2
+
+    def log_prob(self, y, eta, hyper):
+        both = jnp.concatenate([eta, jnp.zeros_like(eta[..., :1])], -1)
+        chosen = jnp.take_along_axis(both, jnp.asarray(y, int)[..., None], -1)[..., 0]
+        return chosen - jax.scipy.special.logsumexp(both, axis=-1)
+
+    def mean(self, eta, hyper):
+        return jax.nn.softmax(jnp.concatenate([eta, jnp.zeros_like(eta[..., :1])], -1), -1)
+
+
+def test_one_of_several_predictors():
+    rng = np.random.default_rng(2)
+    x = rng.standard_normal((60, 1))
+    y = np.digitize(x[:, 0] + 0.4 * rng.standard_normal(60), [-0.5, 0.5]).astype(float)
+    model = models.Model(models.Linear(), Counts())
+    density = model.density(x, y)
+    w = 0.3 * rng.standard_normal(density.dim)
+    expected = differences(lambda w: density.gradients(w[None])[1][0], w)
+    np.testing.assert_allclose(density.curvature(w)[2], expected, atol=1e-7)
+    slopes = density.evidence_slopes(w, 0.3 * np.eye(4))
+    bent = differences(lambda w: 0.5 * 0.09 * np.trace(density.curvature(w)[2]), w)
+    np.testing.assert_allclose(slopes.in_w, bent, atol=1e-7)
+    post = mixvi.fit(density, density.init, hyper=density.hyper)
+    shares = models.Predictive.of(model, density.shared, post).expectation(density.rows)
+    assert (shares.argmax(1) == y).mean() > 0.75
+    np.testing.assert_allclose(shares.sum(1), 1)
+
+
+class WithScale(Counts):
+    def start(self):
+        return {"log_scale": 0.0}
+
+
+def test_several_predictors_without_hyperparameters_of_their_own():
+    model = models.Model(models.Linear(), WithScale())
+    with pytest.raises(mixvi.InputError, match="cannot have hyperparameters of its own"):
+        model.density(np.zeros((3, 1)), np.zeros(3))
+
+
+# --- a basis ----------------------------------------------------------------------------------
+
+
+class Waves(models.Basis):
+    """`sin` and `cos` of `k f x`, `k = 1, ..., n`, with a frequency `f` that is learnt."""
+
+    name = "waves"
+    n = 2
+
+    def start(self, shared):
+        return {"log_frequency": np.float64(0.2)}
+
+    def log_prior(self, hyper, shared):
+        return -0.5 * hyper["log_frequency"] ** 2
+
+    def fit_shared(self, x, seed, weight=None):
+        return {"n_columns": 2 * self.n * x.shape[1]}
+
+    def rows(self, x, shared):
+        return {"x": x}
+
+    def columns(self, rows, shared, hyper):
+        phase = jnp.exp(hyper["log_frequency"]) * rows["x"]
+        parts = [f(k * phase) for k in range(1, self.n + 1) for f in (jnp.sin, jnp.cos)]
+        return jnp.concatenate(parts, axis=1)
+
+
+@pytest.mark.parametrize("likelihood", [models.Gaussian(), models.Softmax(3)])
+def test_a_basis_in_jax(likelihood):
+    """In float64, whatever the JAX flag is: it is off here."""
+    assert not jax.config.jax_enable_x64
+    rng = np.random.default_rng(3)
+    x, y = rng.uniform(-2, 2, (30, 2)), rng.integers(0, 3, 30).astype(float)
+    density = models.Model(Waves(), likelihood).density(x, y)
+    assert all(block.phi.dtype == np.float64 for block in density.blocks())
+    w, root = 0.3 * rng.standard_normal(density.dim), 0.2 * np.eye(density.dim)
+    slope = density.joint_gradients(w[None])[2]
+    expected = differences(lambda theta: density.at(theta).values(w[None])[0], density.theta)
+    np.testing.assert_allclose(slope, expected, rtol=1e-6, atol=1e-6)
+    slopes = density.evidence_slopes(w, root)
+    mixed = differences(lambda t: density.at(t).gradients(w[None])[1][0], density.theta).T
+    np.testing.assert_allclose(slopes.mixed, mixed, rtol=1e-6, atol=1e-6)
+
+
+def test_its_frequency_is_learnt():
+    rng = np.random.default_rng(4)
+    x = rng.uniform(-3, 3, (80, 1))
+    y = np.sin(1.6 * x[:, 0]) + 0.1 * rng.standard_normal(80)
+    model = models.Model(Waves(), models.Gaussian())
+    density = model.density(x, y)
+    post = mixvi.fit(density, density.init, hyper=density.hyper)
+    assert float(np.exp(post.hyper["log_frequency"])) == pytest.approx(1.6, rel=0.02)
+    fresh = rng.uniform(-3, 3, (50, 1))
+    predictive = models.Predictive.of(model, density.shared, post)
+    found = predictive.expectation(model.basis.rows(fresh, density.shared))
+    np.testing.assert_allclose(found, np.sin(1.6 * fresh[:, 0]), atol=0.1)

@@ -1,6 +1,5 @@
 """Bases, likelihoods and predictions against scipy, quadrature and each other."""
 
-import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -8,6 +7,7 @@ from scipy import integrate, stats
 
 import mixvi
 from mixvi import models
+from mixvi.models._choose import spread_starts
 from mixvi.models._model import ranks
 
 REAL = {
@@ -20,12 +20,6 @@ REAL = {
         stats.t(2.5, 0.4, np.exp(0.2)),
     ),
 }
-
-
-@pytest.fixture(autouse=True)
-def x64():
-    with jax.enable_x64(True):
-        yield
 
 
 @pytest.mark.parametrize("name", REAL)
@@ -48,7 +42,7 @@ def test_predictive_distribution_function_against_adaptive_integration(name, sd)
             return law.cdf(y - e) * stats.norm(0, sd).pdf(e)
 
         exact = integrate.quad(integrand, -9 * sd, 9 * sd, limit=500)[0]
-        found = likelihood.predictive_cdf(jnp.array(y), jnp.array(0.4), jnp.array(sd), hyper)
+        found = likelihood.predictive_cdf(np.array(y), np.array(0.4), np.array(sd), hyper)
         assert float(found) == pytest.approx(exact, abs=2e-6)
 
 
@@ -57,7 +51,7 @@ def test_predictive_distribution_function_against_adaptive_integration(name, sd)
 def test_predictive_density_however_narrow_the_noise(name, sd):
     likelihood, hyper, law = REAL[name]
     for y in (0.4, 0.4 + 0.7 * sd, 0.4 + 9 * sd):
-        at = (jnp.array([y]), jnp.array([0.4]), jnp.array([sd]), hyper)
+        at = (np.array([y]), np.array([0.4]), np.array([sd]), hyper)
         near = np.sinh(np.linspace(-25, 25, 40_001))
         exact = convolved(lambda e, y=y: law.logpdf(y - e), sd, y - 0.4 + near)
         assert float(likelihood.predictive_log_prob(*at)[0]) == pytest.approx(exact, abs=2e-5)
@@ -78,7 +72,7 @@ def convolved(log_likelihood, sd, near):
 def test_predictive_density_of_counts(count, mean, sd):
     near = np.log(count + 0.5) - mean + np.linspace(-1, 1, 40_001)
     exact = convolved(lambda e: stats.poisson(np.exp(mean + e)).logpmf(count), sd, near)
-    at = (jnp.array([float(count)]), jnp.array([mean]), jnp.array([sd]), {})
+    at = (np.array([float(count)]), np.array([mean]), np.array([sd]), {})
     found = float(models.Poisson().predictive_log_prob(*at)[0])
     assert found == pytest.approx(exact, abs=2e-3)
 
@@ -89,15 +83,15 @@ def test_discrete_likelihoods():
     poisson = models.Poisson()
     np.testing.assert_allclose(poisson.log_prob(counts, 0.7, {}), law.logpmf(counts), rtol=1e-9)
     np.testing.assert_allclose(poisson.cdf(counts, 0.7, {}), law.cdf(counts), rtol=1e-9)
-    assert float(poisson.cdf(jnp.array(-0.5), 0.7, {})) == 0
+    assert float(poisson.cdf(np.array(-0.5), 0.7, {})) == 0
     both = models.Bernoulli().log_prob(np.array([0.0, 1.0]), 0.7, {})
-    assert float(jnp.exp(both).sum()) == pytest.approx(1)
+    assert float(np.exp(both).sum()) == pytest.approx(1)
     eta = np.array([[0.1, 2.0, -1.0]] * 3)
     softmax = models.Softmax(3)
-    found = softmax.log_prob(jnp.arange(3.0), jnp.asarray(eta), {})
-    np.testing.assert_allclose(np.exp(found), softmax.mean(jnp.asarray(eta[0]), {}), rtol=1e-12)
+    found = softmax.log_prob(np.arange(3.0), eta, {})
+    np.testing.assert_allclose(np.exp(found), softmax.mean(eta[0], {}), rtol=1e-12)
     # With two classes it is the Bernoulli of the difference.
-    two = models.Softmax(2).log_prob(jnp.array([1.0]), jnp.array([[0.5, 1.2]]), {})
+    two = models.Softmax(2).log_prob(np.array([1.0]), np.array([[0.5, 1.2]]), {})
     assert float(two[0]) == pytest.approx(float(both[1]))
 
 
@@ -127,63 +121,52 @@ def test_basis_functions():
         models.Features(lambda x: x[:, 0]).fit_shared(x, 0)
 
 
+@pytest.mark.parametrize("per_feature", [False, True])
+@pytest.mark.parametrize("kernel", ["rbf", "matern12", "matern32", "matern52"])
+def test_a_gaussian_process_is_its_kernel(kernel, per_feature):
+    from sklearn.gaussian_process.kernels import RBF, Matern
+
+    x, _ = table()
+    nu = {"matern12": 0.5, "matern32": 1.5, "matern52": 2.5}
+    width = np.array([0.8, 1.7]) if per_feature else np.float64(1.1)
+    hyper = {"log_amplitude": np.float64(0.3), "log_width": np.log(width)}
+    exact = RBF(width) if kernel == "rbf" else Matern(width, nu=nu[kernel])
+    basis = models.GaussianProcess(kernel, None, per_feature)
+    shared = basis.fit_shared(x, 0)
+    phi = basis.columns(basis.rows(x, shared), shared, hyper)
+    np.testing.assert_allclose(phi @ phi.T, np.exp(0.6) * exact(x), atol=1e-7)
+    # Elsewhere: what the rows know, and what is left over.
+    fresh, _ = table(10, seed=1)
+    fresh[0] = 500.0
+    rows = basis.rows(fresh, shared)
+    new = basis.columns(rows, shared, hyper)
+    np.testing.assert_allclose(new @ phi.T, np.exp(0.6) * exact(fresh, x), atol=1e-6)
+    leftover = basis.leftover(rows, shared, hyper, new)
+    np.testing.assert_allclose(leftover, np.exp(0.6) - (new**2).sum(1), atol=1e-12)
+    assert leftover[0] == pytest.approx(np.exp(0.6))
+    assert basis.leftover({}, shared, hyper, phi).max() < 1e-6
+
+
+def test_inducing_points():
+    x, _ = table(60)
+    few = models.GaussianProcess("rbf", 12).fit_shared(x, 0)
+    assert few["centres"].shape == (12, 2)
+    np.testing.assert_array_equal(models.GaussianProcess("rbf", 60).fit_shared(x, 0)["centres"], x)
+    twice = models.GaussianProcess("rbf").fit_shared(np.r_[x, x], 0)["centres"]
+    np.testing.assert_array_equal(twice, np.unique(x, axis=0))
+
+
 def test_few_distinct_rows_are_their_own_centres():
     x = np.repeat(np.array([[0.0, 1.0], [1.0, 1.0], [2.0, 0.0]]), 5, axis=0)
     shared = models.RBF(10).fit_shared(x, 0)
     np.testing.assert_array_equal(shared["centres"], np.unique(x, axis=0))
 
 
-@pytest.mark.parametrize("family", ["laplace", "eig"])
-def test_padded_columns_change_nothing(family):
-    x, y = table()
-    found = []
-    for padded_to in (0, 9):
-        basis = models.RBF(6, padded_to=padded_to)
-        model = models.Model(basis, models.Bernoulli())
-        shared = basis.fit_shared(x, 0)
-        data = model.data(basis.rows(x, shared), shared, y)
-        post = mixvi.fit(
-            model.log_density,
-            model.init(shared),
-            family=family,
-            data=data,
-            hyper=model.hyper(shared),
-        )
-        found.append(post)
-    plain, padded = found
-    assert padded.dim == plain.dim + 3
-    assert padded.log_evidence == pytest.approx(plain.log_evidence, abs=1e-6)
-    kept = [*range(6), 9]
-    np.testing.assert_allclose(padded.flat_mean[kept], plain.flat_mean, atol=1e-4)
-    np.testing.assert_allclose(padded.flat_std[kept], plain.flat_std, atol=1e-4)
-    np.testing.assert_allclose(padded.flat_std[6:9], 1, atol=1e-4)
-
-
-def test_rows_without_weight_change_nothing():
-    x, y = table()
-    basis = models.RBF(6)
-    model = models.Model(basis, models.Bernoulli())
-    shared = basis.fit_shared(x, 0)
-    init, hyper = model.init(shared), model.hyper(shared)
-    plain = mixvi.laplace(
-        model.log_density, init, data=model.data(basis.rows(x, shared), shared, y), hyper=hyper
-    )
-    more = np.concatenate([x, 5 * x[:3]])
-    weight = np.r_[np.ones(len(x)), np.zeros(3)]
-    data = model.data(basis.rows(more, shared), shared, np.r_[y, np.ones(3)], weight)
-    post = mixvi.laplace(model.log_density, init, data=data, hyper=hyper)
-    assert post.log_evidence == pytest.approx(plain.log_evidence, abs=1e-7)
-
-
-def fitted(likelihood, y, x, family="eig"):
-    basis = models.RBF(6)
-    model = models.Model(basis, likelihood)
-    shared = basis.fit_shared(x, 0)
-    data = model.data(basis.rows(x, shared), shared, y)
-    post = mixvi.fit(
-        model.log_density, model.init(shared), family=family, data=data, hyper=model.hyper(shared)
-    )
-    return models.Predictive.of(model, shared, post), basis.rows(x, shared), post
+def fitted(likelihood, y, x, family="eig", basis=None):
+    model = models.Model(basis or models.RBF(6), likelihood)
+    density = model.density(x, y)
+    post = mixvi.fit(density, density.init, family=family, hyper=density.hyper)
+    return models.Predictive.of(model, density.shared, post), density.rows, post
 
 
 def test_predictions_against_draws():
@@ -215,6 +198,31 @@ def test_softmax_with_two_classes_predicts_like_the_logistic():
     np.testing.assert_allclose(found[:, 1], logistic.expectation(rows), atol=0.03)
 
 
+@pytest.mark.parametrize("classes", [2, 3])
+def test_what_a_kernel_leaves_over_is_in_every_prediction(classes):
+    """Far from the rows only the kernel's own variance and the constant's are left."""
+    x, y = table()
+    y = y if classes == 2 else np.digitize(x[:, 0], [-0.5, 0.5]).astype(float)
+    likelihood = models.Bernoulli() if classes == 2 else models.Softmax(3)
+    basis = models.GaussianProcess("rbf", 10)
+    predictive, _, post = fitted(likelihood, y, x, basis=basis)
+    far = basis.rows(np.full((3, 2), 100.0), predictive.shared)
+    variance = np.exp(2 * post.hyper["log_amplitude"])
+    if classes == 2:
+        constant = post.cov[-1, -1]
+        np.testing.assert_allclose(predictive.predictor(far)[1] ** 2, variance + constant)
+    w = predictive.coloured(np.random.default_rng(0).standard_normal((40_000, post.dim)))
+    labels = np.arange(3.0) % classes
+    lpd = predictive.lpd(far, labels, w)
+    exact = predictive.pointwise_lpd(far, labels)
+    np.testing.assert_allclose(lpd.pointwise, exact, atol=0.03)
+    drawn = predictive.sample(far, 40_000, 1)
+    shares = predictive.expectation(far)
+    for label in range(classes):
+        share = shares[:, label] if classes > 2 else (shares if label else 1 - shares)
+        np.testing.assert_allclose((drawn == label).mean(0), share, atol=0.015)
+
+
 @pytest.mark.parametrize("likelihood", [models.Cauchy(), models.StudentT(4.0), models.Gaussian()])
 def test_quantiles_invert_the_predictive_distribution(likelihood):
     x, _ = table()
@@ -222,19 +230,19 @@ def test_quantiles_invert_the_predictive_distribution(likelihood):
     predictive, rows, post = fitted(likelihood, y, x)
     levels = np.array([0.01, 0.5, 0.975])
     found = predictive.quantiles(rows, levels)
-    mean, sd = (jnp.asarray(part)[:, None] for part in predictive.predictor(rows))
-    shares = likelihood.predictive_cdf(jnp.asarray(found), mean, sd, post.hyper)
+    mean, sd = (part[:, None] for part in predictive.predictor(rows))
+    shares = likelihood.predictive_cdf(found, mean, sd, post.hyper)
     np.testing.assert_allclose(shares, np.broadcast_to(levels, shares.shape), atol=1e-8)
 
 
 def test_starts():
     model = models.Model(models.RBF(5), models.Cauchy())
     shared = model.basis.fit_shared(table()[0], 0)
-    spread = models.spread_starts(model, shared)
-    assert len(spread) == 6
-    drawn = models.paper_starts(model, shared, 10, np.random.default_rng(0))
-    assert all(-7 < start["log_width"] < 0 and -7 < start["log_alpha"] < 0 for start in drawn)
-    assert all(set(start) == {"log_alpha", "log_width", "log_gamma"} for start in spread + drawn)
+    spread = spread_starts(model, shared)
+    assert len({float(start["log_width"]) for start in spread}) == len(spread) == 3
+    assert all(set(start) == {"log_alpha", "log_width", "log_gamma"} for start in spread)
+    linear = models.Model(models.Linear(), models.Cauchy())
+    assert len(spread_starts(linear, {"n_columns": 2})) == 1
 
 
 def test_screening_ranks_and_groups_shapes():

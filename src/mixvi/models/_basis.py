@@ -102,6 +102,7 @@ class Basis(abc.ABC):
             return np.zeros((len(r), w.shape[1], 0)), np.zeros((*w.shape, 0))
         return np.stack(along, -1), np.stack(across, -1)
 
+    @_by_jax.in_double
     def _shifted(
         self, rows: Rows, shared: Shared, hyper: Hyper, name: str, index: tuple, sign: int
     ) -> np.ndarray:
@@ -119,6 +120,7 @@ class Basis(abc.ABC):
         """The same between all pairs of these rows."""
         return np.diag(np.asarray(self.leftover(rows, shared, hyper, columns)))
 
+    @_by_jax.in_double
     def design(self, rows: Rows, shared: Shared, hyper: Hyper) -> Float[Any, "n weights"]:
         columns = self.columns(rows, shared, hyper)
         xp = namespace(columns)
@@ -305,5 +307,6 @@ def kmeans(
     if len(distinct) <= n_centres:
         return distinct
     total = np.bincount(which.ravel(), weight, len(distinct))
-    found = KMeans(n_centres, n_init=1, max_iter=30, random_state=seed)
+    once: Any = 1  # of another type in scikit-learn's own hints
+    found = KMeans(n_centres, n_init=once, max_iter=30, random_state=seed)
     return found.fit(distinct, sample_weight=total).cluster_centers_

@@ -24,6 +24,17 @@ def evaluated(function: Callable, *arguments: Any) -> Any:
         return jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), function(*arguments))
 
 
+def in_double(function: Callable) -> Callable:
+    """Inside it a user's `jax.numpy` works in float64, whatever the JAX flag says."""
+
+    @functools.wraps(function)
+    def call(*arguments: Any, **options: Any) -> Any:
+        with precision_scope(FLOAT64):
+            return function(*arguments, **options)
+
+    return call
+
+
 def derivatives(likelihood: Any, y: Any, eta: Any, hyper: Any, order: int) -> list[np.ndarray]:
     """Of `log_prob` in `eta`, elementwise: of order 0 to `order`."""
     return list(evaluated(_in_eta(likelihood, order), y, eta, hyper))

@@ -18,7 +18,7 @@ from .._approximate._search import Stop
 from .._approximate._stein import stein
 from .._arrays._draws import Quadrature
 from .._errors import Code, InputError
-from ._basis import RBF
+from ._basis import RBF, square_distances
 from ._density import ModelDensity
 from ._likelihoods import Hyper, Likelihood
 from ._loo import LeaveOneOut, equal_rows, leave_one_out
@@ -32,9 +32,17 @@ MOST_WEIGHTS, MOST_PREDICTORS = 500, 2000
 SCREENING_STEPS, STEPS, STEPS_WITH_WIDTHS = 6, 60, 12
 # Nats of evidence that a candidate may leave to the fit that follows.
 GAIN = 1e-3
+# Nats in all that sizes beyond `ALWAYS` must gain: one small gain at every row has no luck in it.
+LEAST_GAIN = 0.5
+# On the log scale, how much narrower a width must be to be worth a start of its own.
+MUCH = 0.5
 # Steps to a Gaussian that is good enough to be judged.
 ROUGH = Stop(gain=0.02, max_steps=12, last_step=False)
 FLOAT64 = np.dtype(np.float64)
+
+
+class NoCandidateError(InputError):
+    """Nowhere has the model a mode; others may."""
 
 
 @dataclasses.dataclass(frozen=True)
@@ -49,6 +57,10 @@ class Data:
     @classmethod
     def of(cls, x: np.ndarray, y: np.ndarray, weight: np.ndarray) -> "Data":
         return cls(x, y, weight, equal_rows(x, y))
+
+    @property
+    def n_distinct(self) -> int:
+        return len(self.y) if self.same is None else int(self.same.max()) + 1
 
     def some(self, n: int, seed: int) -> "Data":
         """At most `n` rows."""
@@ -100,7 +112,7 @@ def tuned(
         ends.append(_search(density, near, theta, few))
     usable = [end for end in ends if is_usable(end[0])]
     if not usable:
-        raise InputError(
+        raise NoCandidateError(
             "no hyperparameters were found at which the model has a mode: the first start says "
             f"{ends[0][0].code.name.lower().replace('_', ' ')}."
         )
@@ -124,11 +136,15 @@ def candidate(
     like: Any = None,
     steps: int = STEPS,
 ) -> Candidate:
-    """`like`: a candidate that has the same centres."""
+    """`like`: a candidate that has the same centres, and nearly the same mode."""
     shared = None if like is None else like.density.shared
     density = model.density(data.x, data.y, weight=data.weight, shared=shared, seed=seed)
-    starts = spread_starts(model, density.shared) if starts is None else starts
-    density, found = tuned(density, starts, steps=steps)
+    if starts is None:
+        starts = spread_starts(model, density.shared)
+    elif like is None:
+        starts = [*starts, *_narrower(starts[0], density.shared)]
+    near = None if like is None else like.found.mode
+    density, found = tuned(density, starts, near, steps)
     mean, root, at_mode = improved(density, found)
     return Candidate(model, density, found, leave_one_out(density, mean, root, at_mode, data.same))
 
@@ -151,6 +167,18 @@ def spread_starts(model: Model, shared: Any) -> list[Hyper]:
         return [base]
     alpha = {"log_alpha": np.float64(-1.0)} if "log_alpha" in base else {}
     return [base | alpha | {"log_width": base["log_width"] + shift} for shift in (-0.7, 0.0, 0.7)]
+
+
+def _narrower(hyper: Hyper, shared: Any) -> list[Hyper]:
+    """With the width at which neighbouring centres meet, where that is far less: few centres may
+    have taken for noise what more of them can follow."""
+    if "log_width" not in hyper or len(shared["centres"]) < 2:
+        return []
+    square = square_distances(shared["centres"], shared["centres"])
+    np.fill_diagonal(square, np.inf)
+    nearest = 0.5 * np.log(np.median(square.min(1)))
+    shift = nearest - float(np.min(hyper["log_width"]))
+    return [hyper | {"log_width": hyper["log_width"] + shift}] if shift < -MUCH else []
 
 
 def chosen(
@@ -183,7 +211,8 @@ def chosen(
 def _sizes(likelihood: Likelihood, data: Data, sizes: Sequence[int] | None) -> list[int]:
     if sizes is not None:
         return list(sizes)
-    most = min(MOST_CHOSEN, MOST_WEIGHTS // likelihood.n_outputs - 1, len(data.y) // 2)
+    # Of distinct rows: a row that is repeated is one that weighs more.
+    most = min(MOST_CHOSEN, MOST_WEIGHTS // likelihood.n_outputs - 1, data.n_distinct // 2)
     doubled = [FIRST_SIZE]
     while 2 * doubled[-1] <= most:
         doubled.append(2 * doubled[-1])
@@ -197,10 +226,16 @@ def _best_size(
     beyond a few, sizes that were not asked for are tried while they gain."""
     for size in sizes:
         starts = None if best is None else [best.density.hyper]
-        one = made(RBF(size, per_feature), starts)
+        try:
+            one = made(RBF(size, per_feature), starts)
+        except NoCandidateError:
+            if best is None:
+                raise
+            break  # what was found before stands
         gain, se = (np.inf, 0.0) if best is None else one.loo.gain_over(best.loo)
-        best = one if gain > se else best
-        if not all_of_them and size >= ALWAYS and not gain > se:
+        luck = max(se, LEAST_GAIN)
+        best = one if gain > luck else best
+        if not all_of_them and size >= ALWAYS and not gain > luck:
             break
         if one.size < size:
             break  # no more distinct rows
@@ -210,7 +245,7 @@ def _best_size(
 
 def _affords_widths(data: Data) -> bool:
     """A width for each feature is that many hyperparameters more."""
-    return data.weight.sum() >= 10 * data.x.shape[1]
+    return bool(data.weight.sum() >= 10 * data.x.shape[1])
 
 
 def _with_widths(made: Any, best: Candidate, data: Data, likelihood: Any) -> Candidate:
@@ -218,9 +253,14 @@ def _with_widths(made: Any, best: Candidate, data: Data, likelihood: Any) -> Can
     with more basis functions. `likelihood`: where sizes may be chosen."""
     hyper = dict(best.density.hyper)
     hyper["log_width"] = np.full(data.x.shape[1], float(hyper["log_width"]))
-    widths = made(RBF(best.model.basis.n_centres, True), [hyper], like=best)
+    try:
+        widths = made(RBF(best.size, True), [hyper], like=best)
+    except NoCandidateError:
+        return best
     gain, se = widths.loo.gain_over(best.loo)
-    if not gain > se:
+    # Rows that are left out had their part in every width: on average it is worth a nat, as in
+    # Akaike's criterion.
+    if not gain - (data.x.shape[1] - 1) > se:
         return best
     if not likelihood:
         return widths

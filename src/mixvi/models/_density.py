@@ -20,6 +20,7 @@ from jaxtyping import Float
 from .._approximate._laplace import covariance_root
 from .._arrays._roots import Root, is_diagonal
 from .._density._protocol import Density
+from .._density._target import precision_scope
 from ._basis import Basis, Rows, Shared
 from ._likelihoods import Hyper, Likelihood, normal_logpdf
 from ._precision import LOG_2PI, Precision
@@ -42,7 +43,7 @@ class Block(NamedTuple):
     y: Float[np.ndarray, " n"]
     weight: Float[np.ndarray, " n"]
     offset: Any
-    index: slice
+    which: slice
 
 
 class ModelDensity(Density):
@@ -166,6 +167,14 @@ class ModelDensity(Density):
             return max(1, self.n_rows)
         return max(64, BLOCK // self.n_weights)
 
+    def leftover(self) -> Float[np.ndarray, " n"]:
+        """Variance of every row's predictors that no weight explains: predictions add it."""
+        found = np.zeros(self.n_rows)
+        for block in self.blocks():
+            own = self.basis.leftover(block.rows, self.shared, self.hyper, block.phi[:, :-1])
+            found[block.which] = 0.0 if own is None else np.asarray(own)
+        return found
+
     def _basis_slopes(self, block: Block, slopes: np.ndarray) -> Hyper:
         """What derivatives in the design of a block are in the basis's hyperparameters."""
         phi = block.phi[:, :-1]
@@ -202,9 +211,9 @@ class ModelDensity(Density):
             return 0.0
         if self._known_prior is not None:
             return self._known_prior
-        value = self.basis.log_prior(self.hyper, self.shared) + self.likelihood.log_prior(
-            self.hyper
-        )
+        with precision_scope(np.dtype(np.float64)):  # a user's may be written with JAX
+            own = self.basis.log_prior(self.hyper, self.shared)
+            value = own + self.likelihood.log_prior(self.hyper)
         if "log_alpha" in self.hyper:
             value = value + normal_logpdf(self.hyper["log_alpha"], 0.0, ALPHA_SD)
         self._known_prior = float(value)

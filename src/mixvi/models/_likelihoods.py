@@ -133,7 +133,7 @@ class Likelihood(abc.ABC):
         return log_sum(both)
 
 
-def log_sum(values: np.ndarray) -> np.ndarray:
+def log_sum(values: np.ndarray) -> Any:
     """`log sum exp` over the first axis."""
     top = values.max(0)
     top = np.where(np.isfinite(top), top, 0.0)
@@ -185,6 +185,10 @@ class Bernoulli(Likelihood):
         sign = 2 * np.asarray(y) - 1
         eta = np.asarray(sign * mean)[..., None] + np.asarray(sd)[..., None] * rule.z
         return np.log(np.maximum(self.mean(eta, hyper) @ rule.weights, 1e-300))
+
+    def check(self, y):
+        if not np.isin(y, (0, 1)).all():
+            raise InputError("bernoulli: targets must be 0 or 1.")
 
     def sample(self, rng, eta, hyper):
         return (rng.random(eta.shape) < self.mean(eta, hyper)).astype(np.float64)
@@ -241,6 +245,10 @@ class Softmax(Likelihood):
         del hyper
         e = namespace(eta).exp(eta - eta.max(-1, keepdims=True))
         return e / e.sum(-1, keepdims=True)
+
+    def check(self, y):
+        if not np.isin(y, np.arange(self.n_classes)).all():
+            raise InputError(f"softmax: targets must be 0, ..., {self.n_classes - 1}.")
 
     def sample(self, rng, eta, hyper):
         edges = np.cumsum(self.mean(eta, hyper), axis=-1)

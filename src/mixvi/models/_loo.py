@@ -6,11 +6,11 @@ Taking the site out leaves the cavity
 
     1 / v_ = 1 / v - t,        m_ = m - v_ g
 
-and the row is predicted from that: `log of the integral of p(y_n | eta) N(eta | m_, v_)`. For
-several predictors the same with matrices. `m` and `v` are those of the Gaussian that the sites
-themselves make, `P = Lambda + Phi^T diag(t) Phi`: near the best Gaussian they are its own, and
-sites of a rough one still go together. Hyperparameters stay where they are. Rows that are equal
-leave together, so that a row of weight two is two rows.
+and the row is predicted from that: `log of the integral of p(y_n | eta) N(eta | m_, v_)`, with the
+variance that a kernel leaves over added to `v_`. For several predictors the same with matrices. `m`
+and `v` are those of the Gaussian that the sites themselves make, `P = Lambda + Phi^T diag(t) Phi`:
+near the best Gaussian they are its own, and sites of a rough one still go together. Hyperparameters
+stay where they are. Rows that are equal leave together, so that a row of weight two is two rows.
 """
 
 import dataclasses
@@ -21,6 +21,7 @@ import numpy as np
 from jaxtyping import Float
 
 from .._arrays._draws import SETS, Quadrature
+from ._by_jax import in_double
 from ._density import ModelDensity
 from ._likelihoods import log_sum
 from ._noise import RealLikelihood
@@ -71,6 +72,7 @@ def _se(values: np.ndarray, weight: np.ndarray) -> float:
     return float(np.sqrt(weight @ centred**2))
 
 
+@in_double
 def leave_one_out(
     density: ModelDensity,
     mean: np.ndarray,
@@ -107,7 +109,7 @@ def _one(
     cavity = v / (1 - share)
     # m_ / v_ = m / v - (g + t m_site)
     centre = m - cavity * (slope + curvature * (at - m))
-    sd = np.sqrt(cavity)
+    sd = np.sqrt(cavity + density.leftover())
     value = likelihood.predictive_log_prob(y, centre, sd, hyper)
     is_class = likelihood.discrete and not isinstance(likelihood, RealLikelihood)
     predicted = centre > 0 if is_class else likelihood.mean_and_sd(centre, sd)[0]
@@ -139,7 +141,10 @@ def _several(
     share = np.minimum(values, MOST_SHARE)
     wider = factor @ (vectors / np.sqrt(1 - share)[:, None, :])
     centre = m - (wider @ (wider.transpose(0, 2, 1) @ slope[:, :, None]))[:, :, 0]
-    (value,) = likelihood.several(y, centre[:, :, None] + wider @ z, hyper, order=0)
+    # A triangular root: the signs of eigenvectors would decide where the points lie.
+    own = density.leftover()[:, None, None] * np.eye(k)
+    cavity_root = row_roots(wider @ wider.transpose(0, 2, 1) + own)
+    (value,) = likelihood.several(y, centre[:, :, None] + cavity_root @ z, hyper, order=0)
     pointwise = log_sum(value.T) - math.log(value.shape[1])
     predicted = centre.argmax(1).astype(np.float64)
     return LeaveOneOut(pointwise, y, predicted, a, np.maximum(share.max(1), 0.0))

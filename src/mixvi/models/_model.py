@@ -63,17 +63,22 @@ class Model:
                 f"a model needs a table (n, features) and targets (n,), got {x.shape} and "
                 f"{y.shape}."
             )
+        if not (np.isfinite(x).all() and np.isfinite(y).all()):
+            raise InputError("a model needs finite numbers: table or targets hold NaN or infinity.")
+        self.likelihood.check(y)
         weight = np.ones(len(y)) if weight is None else np.asarray(weight, dtype=np.float64)
+        if weight.shape != y.shape or not ((weight >= 0) & np.isfinite(weight)).all():
+            raise InputError(f"weight must be {len(y)} finite numbers that are not negative.")
         shared = self.basis.fit_shared(x, seed, weight) if shared is None else shared
-        return self.density_of(
-            self.basis.rows(x, shared),
-            shared,
-            y,
-            weight,
-            self.hyper(shared) | (hyper or {}),
-            offset,
-            prior_precision,
-        )
+        start = self.hyper(shared)
+        if unknown := sorted(set(hyper or {}) - set(start)):
+            raise InputError(
+                f"hyper holds {', '.join(unknown)}, which this model does not have: it has "
+                f"{', '.join(sorted(start))}."
+            )
+        rows = self.basis.rows(x, shared)
+        at = start | (hyper or {})
+        return self.density_of(rows, shared, y, weight, at, offset, prior_precision)
 
     def density_of(
         self,

@@ -37,22 +37,19 @@ class OnePredictor(ModelDensity):
             in_design = np.zeros_like(block.phi) if learns else None
             for some in _slices(len(points), len(block.y)):
                 eta = block.phi @ points[some].T + np.reshape(block.offset, (-1, 1))
-                value, slope = self._derivatives(block, eta, 1)
-                slope *= block.weight[:, None]
-                values[some] += block.weight @ value
+                found = self._derivatives(block, eta, 1)
+                slope = found[1] * block.weight[:, None]
+                values[some] += block.weight @ found[0]
                 gradients[some] += slope.T @ block.phi
                 if in_design is not None:
                     in_design += slope @ points[some] / len(points)
-                    slopes.append(self._own_slopes(block, eta, points, [value, slope]))
+                    own = self.likelihood.hyper_slopes(block.y[:, None], eta, self.hyper, 0, found)
+                    slopes.append(
+                        {k: (block.weight @ one[0]).sum() / len(points) for k, one in own.items()}
+                    )
             if in_design is not None:
                 slopes.append(self._basis_slopes(block, in_design))
         return values, gradients, self._sum_slopes(*slopes) if learns else np.zeros(0)
-
-    def _own_slopes(self, block: Block, eta: np.ndarray, points: np.ndarray, known: list) -> dict:
-        """Of the likelihood's own hyperparameters, the mean over the points."""
-        known = [known[0], known[1] / block.weight[:, None]]
-        own = self.likelihood.hyper_slopes(block.y[:, None], eta, self.hyper, 0, known)
-        return {name: (block.weight @ one[0]).sum() / len(points) for name, one in own.items()}
 
     def curvature(self, point):
         square, pulled = self._prior_at_points(point[None])
@@ -126,8 +123,8 @@ class OnePredictor(ModelDensity):
     def predictors(self, mean, root):
         means, variances = np.empty(self.n_rows), np.empty(self.n_rows)
         for block in self.blocks():
-            means[block.index] = block.phi @ mean + block.offset
-            variances[block.index] = _variance(block.phi, root)
+            means[block.which] = block.phi @ mean + block.offset
+            variances[block.which] = _variance(block.phi, root)
         return means, variances
 
     def expect(self, mean, root, rule):
@@ -146,15 +143,11 @@ class OnePredictor(ModelDensity):
             # Where a row has no spread at all it has no share in the gradient of the root.
             bend = a * (found[1] @ (rule.weights * z)) / np.where(sd > 0, sd, 1.0)
             gradient += phi.T @ pull
-            if is_diagonal(root):
-                cross = cross + bend @ (phi * spread)
-                in_design = np.outer(pull, mean) + bend[:, None] * (spread * root)
-            else:
-                bent = bend[:, None] * spread
-                cross = cross + phi.T @ bent
-                in_design = np.outer(pull, mean) + bent @ root.T if self.n_hyper else None
+            bent = bend[:, None] * spread
+            cross = cross + ((phi * bent).sum(0) if is_diagonal(root) else phi.T @ bent)
             if self.n_hyper:
-                slopes.append(self._basis_slopes(block, in_design))
+                in_spread = bent * root if is_diagonal(root) else bent @ root.T
+                slopes.append(self._basis_slopes(block, np.outer(pull, mean) + in_spread))
                 own = self.likelihood.hyper_slopes(block.y[:, None], eta, self.hyper, 0, found)
                 slopes.append({k: a @ (one[0] @ rule.weights) for k, one in own.items()})
         return Expectation(value, gradient, cross, self._sum_slopes(*slopes))
@@ -162,8 +155,8 @@ class OnePredictor(ModelDensity):
     def of_sites(self, mean, slope, curvature):
         precision, pull = np.zeros((self.dim, self.dim)), -self._prior_times(mean)
         for block in self.blocks():
-            pull += block.phi.T @ slope[block.index]
-            precision += _weighted_square(block.phi, -curvature[block.index])
+            pull += block.phi.T @ slope[block.which]
+            precision += _weighted_square(block.phi, -curvature[block.which])
         return self._solved(mean, pull, precision)
 
     def expected_by_row(self, mean, root, rule):
@@ -171,7 +164,7 @@ class OnePredictor(ModelDensity):
         for block in self.blocks():
             sd = np.sqrt(_variance(block.phi, root))
             eta = (block.phi @ mean + block.offset)[:, None] + sd[:, None] * rule.z
-            found[block.index] = self._derivatives(block, eta, 0)[0] @ rule.weights
+            found[block.which] = self._derivatives(block, eta, 0)[0] @ rule.weights
         return found
 
     def _derivatives(self, block: Block, eta: np.ndarray, order: int) -> list[np.ndarray]:

@@ -7,7 +7,6 @@ from typing import Any
 
 import numpy as np
 
-from .._arrays._roots import is_diagonal
 from .._errors import InputError
 
 
@@ -67,22 +66,20 @@ class Precision:
     def diagonal(self) -> np.ndarray:
         return self.matrix if self.is_diagonal else self.matrix.diagonal()
 
-    def trace(self, root: np.ndarray) -> float:
-        """`tr B^T Lambda_0 B`; of a diagonal root a vector stands for it."""
-        if is_diagonal(root):
-            return float(self.diagonal() @ root**2)
-        return float((root * self.times(root)).sum())
-
 
 def _sparse(given: Any, size: int) -> Precision:
     from scipy.sparse import csc_matrix
     from scipy.sparse.linalg import splu
 
     matrix = csc_matrix(given, dtype=np.float64)
-    _refuse_shape(matrix.shape, size)
+    _refuse_shape(tuple(matrix.shape or ()), size)
     matrix.sum_duplicates()
     _refuse(not np.isfinite(matrix.data).all() or abs(matrix - matrix.T).max() > 1e-8)
-    factor = splu(matrix, diag_pivot_thresh=0.0, options={"SymmetricMode": True})
+    try:
+        factor = splu(matrix, diag_pivot_thresh=0.0, options={"SymmetricMode": True})
+    except RuntimeError:  # singular
+        _refuse(True)
+        raise
     pivots = factor.U.diagonal()
     _refuse(not (pivots > 0).all())
     return Precision(matrix, float(np.log(pivots).sum()))
@@ -96,7 +93,7 @@ def _refuse_shape(shape: tuple, size: int) -> None:
         )
 
 
-def _refuse(bad: bool) -> None:
+def _refuse(bad: Any) -> None:
     if bad:
         raise InputError("prior_precision must be finite, symmetric and positive (definite).")
 

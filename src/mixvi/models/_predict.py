@@ -12,9 +12,11 @@ import numpy as np
 
 from .._arrays._draws import SAMPLE, Matched, Quadrature, generator
 from .._arrays._roots import colour, is_diagonal
+from .._errors import InputError
 from .._fit._posterior import Posterior
 from ..metrics import LPD
 from ._basis import Rows, Shared
+from ._by_jax import in_double
 from ._likelihoods import Hyper, log_sum
 from ._model import Model
 from ._noise import RealLikelihood
@@ -40,8 +42,16 @@ class Predictive:
     root: np.ndarray
 
     @classmethod
-    def of(cls, model: Model, shared: Shared, post: Posterior) -> "Predictive":
-        return cls(model, post.hyper or {}, shared, post.flat_mean, post.root)
+    def of(
+        cls, model: Model, shared: Shared, post: Posterior, hyper: Hyper | None = None
+    ) -> "Predictive":
+        """`hyper`: where the posterior has learnt none, those of the density that it is of."""
+        known = (hyper or {}) | (post.hyper or {})
+        if missing := sorted(set(model.hyper(shared)) - set(known)):
+            raise InputError(
+                f"the posterior has learnt no {', '.join(missing)}: pass hyper=density.hyper."
+            )
+        return cls(model, known, shared, post.flat_mean, post.root)
 
     @property
     def outputs(self) -> int:
@@ -93,6 +103,7 @@ class Predictive:
 
     # --- what is predicted --------------------------------------------------------------------
 
+    @in_double
     def expectation(self, rows: Rows) -> np.ndarray:
         """`E(y)` for each row; for several classes their probabilities."""
         if self.outputs == 1:
@@ -117,6 +128,7 @@ class Predictive:
         root = vectors * np.sqrt(np.maximum(values, 0.0))[:, None, :]
         return mean[:, None, :] + z @ root.transpose(0, 2, 1)
 
+    @in_double
     def quantiles(self, rows: Rows, levels: np.ndarray) -> np.ndarray:
         """Quantiles of a new observation, noise included: (rows, levels)."""
         return self._in_blocks(lambda some: self._quantiles(some, levels), rows, 64 * len(levels))
@@ -155,6 +167,7 @@ class Predictive:
         w = self.mean + colour(self.root, z)
         return w if self.outputs == 1 else w.reshape(len(w), self.outputs, -1)
 
+    @in_double
     def sample(self, rows: Rows, n: int, key: Any) -> np.ndarray:
         """`n` new observations at every row, from one draw of the weights each: (n, rows)."""
         rng = generator(key, SAMPLE)
@@ -169,6 +182,7 @@ class Predictive:
 
     # --- log predictive densities -------------------------------------------------------------
 
+    @in_double
     def lpd(self, rows: Rows, y: np.ndarray, w: np.ndarray) -> LPD:
         """Over the draws `w` of the weights (draws, weights), joint and pointwise."""
         design, rest = self.design_and_rest(rows)
@@ -191,6 +205,7 @@ class Predictive:
         joint = float(log_sum(over_draws) - math.log(len(w)))
         return LPD(joint, over_points - math.log(len(w)))
 
+    @in_double
     def pointwise_lpd(self, rows: Rows, y: np.ndarray) -> np.ndarray:
         """`log E p(y_n | eta_n)`: by quadrature, over matched points for several predictors."""
         both = {"rows": rows, "y": np.asarray(y, dtype=np.float64)}

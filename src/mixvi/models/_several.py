@@ -153,8 +153,8 @@ class SeveralPredictors(ModelDensity):
         k = self.n_predictors
         means, covariances = np.empty((self.n_rows, k)), np.empty((self.n_rows, k, k))
         for block in self.blocks():
-            means[block.index] = self._eta(block, mean[None])[:, :, 0]
-            covariances[block.index] = self._covariances(block.phi, root)
+            means[block.which] = self._eta(block, mean[None])[:, :, 0]
+            covariances[block.which] = self._covariances(block.phi, root)
         return means, covariances
 
     def _covariances(self, phi: np.ndarray, root: np.ndarray, spread: Any = None) -> np.ndarray:
@@ -205,15 +205,15 @@ class SeveralPredictors(ModelDensity):
     def of_sites(self, mean, slope, curvature):
         precision, pull = np.zeros((self.dim, self.dim)), -self._prior_times(mean)
         for block in self.blocks():
-            pull += (slope[block.index].T @ block.phi).ravel()
-            precision += self._assembled(block.phi, -curvature[block.index])
+            pull += (slope[block.which].T @ block.phi).ravel()
+            precision += self._assembled(block.phi, -curvature[block.which])
         return self._solved(mean, pull, precision)
 
     def expected_by_row(self, mean, root, rule):
         found = np.empty(self.n_rows)
         for block in self.blocks():
             factor = row_roots(self._covariances(block.phi, root))
-            found[block.index] = self._over_nodes(block, mean, factor, rule)[0]
+            found[block.which] = self._over_nodes(block, mean, factor, rule)[0]
         return found
 
     def _over_nodes(
@@ -224,7 +224,7 @@ class SeveralPredictors(ModelDensity):
         n, k = len(block.y), self.n_predictors
         centre = self._eta(block, mean[None])
         values, slopes, in_root = np.empty(n), np.empty((n, k)), np.empty((n, k, k))
-        nodes, group = _by_set(rule), self.groups[block.index] % SETS
+        nodes, group = _by_set(rule), self.groups[block.which] % SETS
         for some in _slices(n, max(1, IN_CACHE // (k * len(rule.weights)))):
             z = nodes[group[some]]
             eta = centre[some] + factor[some] @ z
