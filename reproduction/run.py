@@ -50,7 +50,9 @@ class Plan:
 
     def tasks(self, run: str) -> tuple[list[Task], list[str]]:
         """Tasks, and sentences about sets that are left out because their data are not here."""
-        pairs = [(one, name) for one in self.experiments for name in EXPERIMENTS[one].sets]
+        name = self.settings.protocol.name
+        its = [EXPERIMENTS[one] for one in self.experiments if name in EXPERIMENTS[one].protocols]
+        pairs = [(one.name, name) for one in its for name in one.sets]
         _check_known("set", self.sets or (), sorted(name for _, name in pairs))
         _check_known("method", self.methods, ALL_METHODS)
         tasks, missing, absent = [], [], []
