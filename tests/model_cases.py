@@ -50,7 +50,7 @@ def density_of(basis, likelihood, seed=2, **options):
     }
     density = model.density(table(), y, **given | options)
     known = {name: value for name, value in SCALES.items() if name in density.hyper}
-    theta = density._flat(density.hyper | known)
+    theta = density.flat(density.hyper | known)
     return density.at(theta + 0.1 * rng.standard_normal(density.n_hyper))
 
 

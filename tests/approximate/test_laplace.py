@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 import mixvi
-from mixvi._approximate._laplace import DENSE_NEWTON, covariance_root, eigen_root
+from mixvi import Density
+from mixvi._approximate._laplace import covariance_root, eigen_root
 from targets import logistic, logistic_data
 
 
@@ -129,7 +130,7 @@ def test_mode_in_many_dimensions_goes_by_conjugate_gradients():
 @pytest.mark.parametrize("start", [0.0, 1.0])
 def test_a_start_at_the_mode_of_many_dimensions(start):
     """Its gradient is nothing at all, and so is the log density."""
-    dim = DENSE_NEWTON + 1
+    dim = Density.dense_newton + 1
     post = mixvi.laplace(lambda w: -0.5 * w @ w, np.full(dim, start), diagnostics=False)
     np.testing.assert_allclose(post.flat_mean, 0, atol=1e-12)
     np.testing.assert_allclose(post.std, 1, atol=1e-12)

@@ -160,7 +160,7 @@ def test_what_a_row_knows_of_itself():
     x = np.r_[np.zeros((20, 1)), [[50.0]]]
     y = np.r_[np.random.default_rng(0).standard_normal(20) * 0.1, 1.0]
     density = models.Model(models.Linear(), models.Gaussian()).density(x, y)
-    density = density.at(density._flat(density.hyper | {"log_alpha": -5.0, "log_sigma": -2.0}))
+    density = density.at(density.flat(density.hyper | {"log_alpha": -5.0, "log_sigma": -2.0}))
     found = laplace(density, density.init)
     loo = models.leave_one_out(density, found.mode, found.root, True)
     assert loo.share[-1] == pytest.approx(0.99)

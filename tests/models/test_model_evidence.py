@@ -94,7 +94,7 @@ def test_of_a_gaussian_process_it_is_scikit_learns(kernel, per_feature):
 def test_learnt_hyperparameters_have_no_slope_left():
     density = regression(models.RBF(6))
     post = mixvi.laplace(density, density.init, hyper=density.hyper)
-    at = density._flat(post.hyper)
+    at = density.flat(post.hyper)
     gradient = Evidence(density, density.init, "raise")(at)[1]
     assert np.abs(gradient).max() < 1e-3
     further = np.random.default_rng(0).standard_normal((5, len(at)))

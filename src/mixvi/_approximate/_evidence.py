@@ -77,11 +77,12 @@ class _Place:
 
 class Evidence:
     """Laplace's log evidence and its gradient. The last place with an evidence is kept: the next
-    mode is sought from there."""
+    mode is sought from there; and the highest, where a search may end."""
 
     def __init__(self, density: Density, start: Vector, on_indefinite: str):
         self.density, self.start, self.on_indefinite = density, start, on_indefinite
         self.last: _Place | None = None
+        self.highest: _Place | None = None
 
     def solved(self, theta: Hyper, near: Vector) -> Laplace:
         return laplace(self.density.at(theta), near, self.on_indefinite)
@@ -98,6 +99,8 @@ class Evidence:
         if sound or last is None:
             # A first place without evidence is kept: its code says what is wrong.
             self.last = here
+            if self.highest is None or here.evidence > self.highest.evidence:
+                self.highest = here
         return (here.evidence, here.gradient) if sound else (-math.inf, 0 * theta)
 
 
@@ -130,8 +133,10 @@ def tuned_laplace(
         evidence, theta, stop, density.resolution, longest_step=LONGEST_STEP, watched=watched
     )
     last = evidence.last
-    assert last is not None
-    if not np.array_equal(last.theta, best.point):
+    assert last is not None and evidence.highest is not None
+    if np.array_equal(evidence.highest.theta, best.point):
+        last = evidence.highest
+    elif not np.array_equal(last.theta, best.point):
         # The last point that was tried was not the best.
         last = _place(
             density.at(best.point), best.point, evidence.solved(best.point, last.found.mode)

@@ -223,7 +223,7 @@ def _best_size(
     made: Any, per_feature: bool, sizes: Iterable[int], all_of_them: bool, best: Candidate | None
 ) -> Candidate:
     """The smallest over which none gains more, in leave-one-out density, than the luck of the rows;
-    beyond a few, sizes that were not asked for are tried while they gain."""
+    beyond a few, sizes are tried while they gain. Of sizes that were asked for, the best."""
     for size in sizes:
         starts = None if best is None else [best.density.hyper]
         try:
@@ -233,7 +233,7 @@ def _best_size(
                 raise
             break  # what was found before stands
         gain, se = (np.inf, 0.0) if best is None else one.loo.gain_over(best.loo)
-        luck = max(se, LEAST_GAIN)
+        luck = 0.0 if all_of_them else max(se, LEAST_GAIN)
         best = one if gain > luck else best
         if not all_of_them and size >= ALWAYS and not gain > luck:
             break
