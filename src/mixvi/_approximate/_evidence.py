@@ -19,13 +19,15 @@ from jaxtyping import Float
 from .._density._protocol import Density, EvidenceSlopes
 from .._errors import Code
 from .._watch import tell
-from ._laplace import MODE_TOL, Laplace, laplace
+from ._laplace import Laplace, laplace
 from ._search import Stop, Summit, quasi_newton
 
 # Hyperparameters live on a log scale or one like it: a longer step is a leap in the dark.
 LONGEST_STEP = 1.0
 TOL = 1e-5
 ROUGH_MODE = 1e-4
+# Rows of a table for each weight that leave no direction open.
+ROWS_EACH = 10
 # A hyperparameter has run off when going on as far again would cost less evidence than this.
 SLACK = 0.1
 LEAST_TRAVEL = 2.0
@@ -90,8 +92,8 @@ class Evidence:
     def __call__(self, theta: Hyper) -> tuple[float, Hyper]:
         density, last = self.density.at(theta), self.last
         near = self.start if last is None else _near(density, theta, last)
-        # One mode is sure to be it; how far from it Newton stopped is corrected for.
-        tol = ROUGH_MODE if density.log_concave else MODE_TOL
+        # Of closed forms: how far from the mode Newton stopped is corrected for.
+        tol = ROUGH_MODE if density.n_rows else None
         here = _place(density, theta, laplace(density, near, self.on_indefinite, mode_tol=tol))
         # A first place may be bad; from there on it must not get worse.
         honest = last is None or here.fall <= max(MOST_FALL, last.fall)
@@ -133,7 +135,8 @@ def tuned_laplace(
         evidence, theta, stop, density.resolution, longest_step=LONGEST_STEP, watched=watched
     )
     last = evidence.last
-    assert last is not None and evidence.highest is not None
+    assert last is not None
+    assert evidence.highest is not None
     if np.array_equal(evidence.highest.theta, best.point):
         last = evidence.highest
     elif not np.array_equal(last.theta, best.point):
@@ -202,8 +205,8 @@ def steepest_fall(density: Density, found: Laplace) -> float:
     """How far the log density falls two standard deviations from the mode, to the better side (the
     other may well be steep: a skewed posterior), along the column of the root where it falls most.
     """
-    if density.log_concave:
-        return 0.0  # one mode, and no evidence from a Hessian that is nearly singular by accident
+    if density.log_concave or density.n_rows > ROWS_EACH * found.mode.size:
+        return 0.0  # no Hessian is nearly singular there by accident
     columns = 2 * found.root.T
     sides = density.values(np.concatenate([found.mode + columns, found.mode - columns]))
     return float((found.log_density - np.maximum(*np.split(sides, 2))).max())

@@ -16,7 +16,6 @@ from ._newton import Place, newton
 from ._newton_cg import newton_cg
 
 POLICIES = ("raise", "absolute", "damp")
-MODE_TOL = 1e-7
 
 Vector = Float[np.ndarray, " dim"]
 Square = Float[np.ndarray, "dim dim"]
@@ -69,13 +68,13 @@ def laplace(
     start: Vector,
     on_indefinite: str = "raise",
     max_steps: int = 300,
-    mode_tol: float = MODE_TOL,
+    mode_tol: float | None = None,
 ) -> Laplace:
-    tol = max(mode_tol, 100 * density.resolution)
+    tol = max(density.mode_tol if mode_tol is None else mode_tol, 100 * density.resolution)
     near, n_before = start, 0
     if start.size > density.dense_newton:
         near, n_before = newton_cg(density, start, tol, max_steps)
-    search = newton(density, near, tol, max_steps)
+    search = newton(density, density.approached(near), tol, max_steps)
     place, code = search.place, search.code
     root, log_det, n_repaired = covariance_root(place.precision, on_indefinite, density.resolution)
     if code is Code.OK and not math.isfinite(log_det):

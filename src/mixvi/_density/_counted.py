@@ -33,6 +33,7 @@ class Counted(Density):
         self.values_at_once, self.n_hyper = inner.values_at_once, inner.n_hyper
         self.n_predictors, self.log_concave = inner.n_predictors, inner.log_concave
         self.n_rows, self.dense_newton = inner.n_rows, inner.dense_newton
+        self.mode_tol = inner.mode_tol
         self.counts: collections.Counter[str] = collections.Counter()
         # Shared by all that are bound to other hyperparameters.
         self._bound: collections.deque[tuple[np.ndarray, Counted]] = collections.deque(
@@ -116,6 +117,9 @@ class Counted(Density):
             return self.inner.curvature(point)
         with self._uncounted():
             return super().curvature(point)
+
+    def approached(self, point: Float[np.ndarray, " dim"]) -> Float[np.ndarray, " dim"]:
+        return self.inner.approached(point)
 
     def product(
         self, point: Float[np.ndarray, " dim"], vector: Float[np.ndarray, " dim"]

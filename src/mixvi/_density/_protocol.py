@@ -83,6 +83,8 @@ class Density(abc.ABC):
     log_concave: bool = False
     # Whether its gradients need no look before anything is built on them.
     is_checked: bool = False
+    # How near to a mode a search ends, in posterior standard deviations.
+    mode_tol: float = 1e-7
     # Up to so many dimensions a Hessian is worth its time on the way to a mode.
     dense_newton: int = 300
     # Points that `values` answers in about the time of one.
@@ -137,6 +139,11 @@ class Density(abc.ABC):
         ahead, behind = gradients[1 : self.dim + 1], gradients[self.dim + 1 :]
         hessian = (ahead - behind) / (2 * steps[:, None])
         return float(values[0]), gradients[0], 0.5 * (hessian + hessian.T)
+
+    def approached(self, point: Float[np.ndarray, " dim"]) -> Float[np.ndarray, " dim"]:
+        """A point nearer to a mode, by steps that cannot go astray, where such are known: Newton's
+        method begins there."""
+        return point
 
     def at(self, theta: Float[np.ndarray, " hyper"]) -> "Density":
         """The same density with other hyperparameters."""

@@ -25,7 +25,7 @@ from ._options import Options
 from ._threads import blas_for, one_blas_thread
 
 # Along the ridges of hyperparameters a search foresees less than there is to gain.
-GAIN_LEARNING = 1e-6
+GAIN_LEARNING = 1e-5
 
 Vector = Float[np.ndarray, " dim"]
 Spec = Draws | Quadrature

@@ -23,7 +23,7 @@ from .._approximate import _batch as steps
 from .._approximate._batch import MEAN, WHOLE, WIDTHS, side_by_side
 from .._approximate._bound import Inspection, Shape
 from .._approximate._climb import FamilyState
-from .._approximate._laplace import MODE_TOL, Laplace
+from .._approximate._laplace import Laplace
 from .._approximate._stein import Past, SteinState
 from .._approximate._tilt import Learnt, Tilt
 from .._arrays._draws import Draws, Matched
@@ -122,7 +122,7 @@ class Together:
 
     def find_modes(self) -> None:
         density, rounding, start = self.density, self.density.resolution, self.batch.starts
-        everyone, tol = np.arange(len(start)), max(MODE_TOL, 100 * density.resolution)
+        everyone, tol = np.arange(len(start)), max(Density.mode_tol, 100 * density.resolution)
         state = steps.newton_begun(start, *density.curvature(everyone, start))
         for _ in range(MOST_NEWTON):
             if not np.asarray(state.going).any():

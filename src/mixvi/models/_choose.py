@@ -201,10 +201,15 @@ def chosen(
         tried.append(candidate(model, few, starts, seed, like, steps))
         return tried[-1]
 
-    first_widths = bool(per_feature)
-    best = _best_size(made, first_widths, _sizes(likelihood, few, sizes), sizes is not None, None)
+    all_sizes, asked = _sizes(likelihood, few, sizes), sizes is not None
+    first = all_sizes if asked else [size for size in all_sizes if size <= ALWAYS]
+    best = _best_size(made, bool(per_feature), first, asked, None)
     if per_feature is None and few.x.shape[1] > 1 and _affords_widths(few):
-        best = _with_widths(made, best, few, sizes is None and likelihood)
+        best = _with_widths(made, best, few)
+    if not asked:
+        known = {one.size for one in tried if one.per_feature == best.per_feature}
+        more = [size for size in all_sizes if size > best.size and size not in known]
+        best = _best_size(made, best.per_feature, more, asked, best)
     return Choice(best, tuple(tried))
 
 
@@ -248,9 +253,8 @@ def _affords_widths(data: Data) -> bool:
     return bool(data.weight.sum() >= 10 * data.x.shape[1])
 
 
-def _with_widths(made: Any, best: Candidate, data: Data, likelihood: Any) -> Candidate:
-    """With a width for each feature, where these gain more than the luck of the rows; then perhaps
-    with more basis functions. `likelihood`: where sizes may be chosen."""
+def _with_widths(made: Any, best: Candidate, data: Data) -> Candidate:
+    """With a width for each feature, where these gain more than the luck of the rows."""
     hyper = dict(best.density.hyper)
     hyper["log_width"] = np.full(data.x.shape[1], float(hyper["log_width"]))
     try:
@@ -260,9 +264,4 @@ def _with_widths(made: Any, best: Candidate, data: Data, likelihood: Any) -> Can
     gain, se = widths.loo.gain_over(best.loo)
     # Rows that are left out had their part in every width: on average it is worth a nat, as in
     # Akaike's criterion.
-    if not gain - (data.x.shape[1] - 1) > se:
-        return best
-    if not likelihood:
-        return widths
-    more = [size for size in _sizes(likelihood, data, None) if size > widths.size]
-    return _best_size(made, True, more, False, widths)
+    return widths if gain - (data.x.shape[1] - 1) > se else best

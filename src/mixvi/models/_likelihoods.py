@@ -71,6 +71,11 @@ class Likelihood(abc.ABC):
         """`[l, l', l'', l''']`, up to `order`."""
         return _by_jax.derivatives(self, y, eta, hyper, order)
 
+    def minorised(self, y: Any, eta: Any, hyper: Hyper) -> Any:
+        """The curvature of a parabola that touches `l` at `eta` and lies below it everywhere, where
+        `l` is not concave; None where none is known."""
+        del y, eta, hyper
+
     def hyper_slopes(
         self, y: Any, eta: Any, hyper: Hyper, order: int, known: Derivatives
     ) -> dict[str, Derivatives]:

@@ -151,6 +151,11 @@ class StudentT(LocationScale):
             found.append((df + 1) / sigma**3 * 2 * u * (u * u - 3 * df) / whole**3)
         return found
 
+    def minorised(self, y, eta, hyper):
+        # log(1 + u^2 / df) is concave in u^2: the EM algorithm of a mixture of normals.
+        df, sigma = self._df(hyper), self.sigma(hyper)
+        return (df + 1) / (sigma**2 * df + (y - eta) ** 2)
+
     @staticmethod
     def _constant(df: Any) -> Any:
         gammaln, xp = special(df).gammaln, namespace(df)

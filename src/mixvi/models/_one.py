@@ -11,12 +11,17 @@
 The last is the exact gradient of the discrete rule (`E[l' zeta]`, not `s E l''`): searches need it.
 """
 
+import math
+
 import numpy as np
 
 from .._arrays._draws import Nodes
 from .._arrays._roots import is_diagonal
 from .._density._protocol import EvidenceSlopes, Expectation
 from ._density import AT_ONCE, Block, ModelDensity
+
+# Steps on the way to a mode before Newton's, and nats that one must gain.
+MOST_APPROACHES, NEAR = 50, 0.1
 
 
 class OnePredictor(ModelDensity):
@@ -62,6 +67,29 @@ class OnePredictor(ModelDensity):
             gradient += block.phi.T @ (block.weight * slope)
             hessian += _weighted_square(block.phi, block.weight * bend)
         return value, gradient, self._minus_prior(hessian)
+
+    def approached(self, point):
+        """By steps to the top of the parabolas below `l`, which always rise, while they gain."""
+        if self.log_concave:
+            return point
+        last = -math.inf
+        for _ in range(MOST_APPROACHES):
+            value, pull = self._log_prior(point @ (pulled := self._prior_times(point))), -pulled
+            precision = np.zeros((self.dim, self.dim))
+            for block in self.blocks():
+                eta = block.phi @ point + block.offset
+                one, slope = self._derivatives(block, eta, 1)
+                curvature = self.likelihood.minorised(block.y, eta, self.hyper)
+                if curvature is None:
+                    return point
+                value += float(block.weight @ one)
+                pull += block.phi.T @ (block.weight * slope)
+                precision += _weighted_square(block.phi, -block.weight * curvature)
+            there = self._solved(point, pull, precision)
+            if not value > last + NEAR or there is None:
+                break
+            last, point = value, there[0]
+        return point
 
     def product(self, point, vector):
         square, pulled = self._prior_at_points(np.stack([point, vector]))
