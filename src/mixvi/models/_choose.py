@@ -1,9 +1,9 @@
 """How many basis functions, and whether a width for each feature pays: by leave-one-out.
 
 Every candidate learns its hyperparameters by Laplace's evidence, takes a few steps to a better
-Gaussian, and is judged by the log predictive density of rows left out. Whatever is larger, more
-basis functions or a width for each feature, must gain more than one standard error, the luck of the
-rows. Of many rows some are enough to choose.
+Gaussian, and is judged by the log predictive density of rows left out. Of few sizes the best is
+taken; more basis functions, or a width for each feature, must gain more than one standard error,
+the luck of the rows. Of many rows some are enough to choose.
 """
 
 import dataclasses
@@ -227,8 +227,8 @@ def _sizes(likelihood: Likelihood, data: Data, sizes: Sequence[int] | None) -> l
 def _best_size(
     made: Any, per_feature: bool, sizes: Iterable[int], all_of_them: bool, best: Candidate | None
 ) -> Candidate:
-    """The smallest over which none gains more, in leave-one-out density, than the luck of the rows;
-    beyond a few, sizes are tried while they gain. Of sizes that were asked for, the best."""
+    """The one with the highest leave-one-out density; sizes beyond a few that were not asked for
+    are tried while they gain more than the luck of the rows."""
     for size in sizes:
         starts = None if best is None else [best.density.hyper]
         try:
@@ -238,7 +238,7 @@ def _best_size(
                 raise
             break  # what was found before stands
         gain, se = (np.inf, 0.0) if best is None else one.loo.gain_over(best.loo)
-        luck = 0.0 if all_of_them else max(se, LEAST_GAIN)
+        luck = 0.0 if all_of_them or size <= ALWAYS else max(se, LEAST_GAIN)
         best = one if gain > luck else best
         if not all_of_them and size >= ALWAYS and not gain > luck:
             break
