@@ -126,7 +126,17 @@ def has_sizes(task: Task) -> bool:
 
 def choose(task: Task, emit: Emit) -> None:
     """One number of basis functions for all splits of a set, by the training rows of the first: by
-    leave-one-out log predictive density or, as in the paper, by evidence."""
+    leave-one-out log predictive density or, as in the paper, by evidence. Where that fails, so have
+    all its rows."""
+    try:
+        emit("jobs", [_chosen(task)])
+    except Exception as err:
+        why = f"no number of basis functions was chosen: {_reason(err)}"
+        pairs = [(split, one) for split in task.splits for one in task.methods]
+        emit("rows", [task.row(split, one, why) for split, one in pairs])
+
+
+def _chosen(task: Task) -> Record:
     clock, settings = Clock(), task.settings
     worth = _by_left_out if settings.protocol.choose_by == "loo" else _by_evidence
     found = []
@@ -144,7 +154,7 @@ def choose(task: Task, emit: Emit) -> None:
             best = k
     size = settings.sizes[best]
     told = {str(n): float(gain) for n, gain in zip(settings.sizes, gains[:, 0], strict=True)}
-    emit("jobs", [_job(task, "choosing", 0, clock) | {"size": size, "gains": told}])
+    return _job(task, "choosing", 0, clock) | {"size": size, "gains": told}
 
 
 def _by_left_out(task: Task, split: Split, index: int) -> tuple[np.ndarray, np.ndarray]:

@@ -161,9 +161,9 @@ def run(
             if kind == "rows":
                 display.advance(len(results.done) - before, records)
 
-        done = set(results.done)
-        with Workers(jobs) as workers:
+        with Workers(min(jobs, len(pieces(left)))) as workers:
             workers.run(sized(left), emit)
+            done = set(results.done)
             left = [dataclasses.replace(task, size=results.size(task.name)) for task in left]
             workers.run([(fitting.run_task, piece, done) for piece in pieces(left)], emit)
         display.end()
