@@ -44,7 +44,9 @@ def plain(predictive: Predictive, rows: dict, y: np.ndarray, key: list) -> float
 def main() -> None:
     settings = Settings(BEST)
     print(f"{machine()}; {N_PREDICT:,} draws\n")
-    print("| set, split | test rows | plain | by products | difference | plain, s | by products, s |")
+    print(
+        "| set, split | test rows | plain | by products | difference | plain, s | by products, s |"
+    )
     print("|---|---|---|---|---|---|---|")
     gaps, ratios = [], []
     for name in SETS:
