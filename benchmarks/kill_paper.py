@@ -1,8 +1,8 @@
 """Kill -9 at ten random moments: the rows of the resumed run against those of an unbroken one.
 
-Cauchy regression on six data sets with three methods: choosing, screening, fits and scores. Every killed run
-is started again with the same command; the moments are random within the time that the unbroken run
-took.
+Cauchy regression on six data sets with three methods: a number of basis functions is
+chosen, then come screening, fits and scores. Every killed run is started again with the same
+command; the moments are random within the time that the unbroken run took.
 """
 
 import argparse
