@@ -4,13 +4,14 @@ Rows are handed on as soon as a split is done. What a split gives does not depen
 there, so a run that was stopped ends with the same rows as one that was not.
 """
 
+import dataclasses
 import math
 import os
 import platform
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -61,7 +62,8 @@ def _reason(err: Exception) -> str:
 # --- a split ----------------------------------------------------------------------------------
 
 
-class Case(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Case:
     """What all methods of a split share: Laplace at the hyperparameters with the highest evidence.
     `density` is taken there."""
 

@@ -172,7 +172,8 @@ def run(
 
 def _checked_jobs(jobs: int | None) -> int:
     if jobs is None:
-        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+        some = hasattr(os, "sched_getaffinity")
+        return len(os.sched_getaffinity(0)) if some else os.cpu_count() or 1
     if jobs < 1:
         raise InputError(f"jobs must be a positive number of processes, got {jobs}.")
     return jobs
