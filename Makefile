@@ -46,8 +46,8 @@ bench-hard: $(READY)
 check-estimators: $(READY)
 	$(RUN) benchmarks/check_estimators.py
 
-# The whole paper, both protocols (MIXVI_DATA): minutes on an accelerator, hours on a CPU. It goes on
-# where it stopped.
+# The whole paper, both protocols (MIXVI_DATA): about four hours of a core for `best`, of as many as
+# there are. It goes on where it stopped.
 paper: $(READY)
 	$(RUN) -m reproduction all --protocol both --out report/paper
 	$(RUN) -m reproduction report --out report/paper --to docs/results/paper
@@ -56,7 +56,7 @@ paper: $(READY)
 kill-paper: $(READY)
 	$(RUN) benchmarks/kill_paper.py > docs/results/parts/kill_paper.md
 
-# What changes in the cells that are missed when one choice changes. After `make paper`.
+# What changes in the cells that are missed when one choice changes.
 paper-misses: $(READY)
 	$(RUN) benchmarks/paper_misses.py > docs/results/parts/paper_misses.md
 

@@ -7,7 +7,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import pandas as pd
 
-from .experiments import EXPERIMENTS, METHODS, printed, tables
+from .experiments import EXPERIMENTS, METHODS, in_print, printed, tables
 from .rows import Rows
 from .statistics import Marks, marks, median_error
 
@@ -44,7 +44,7 @@ def direction(field: str) -> int:
 def tolerance(experiment: str, metric: str, value: float) -> float:
     """What still counts as equal to a printed number: rounding and the noise of 10^4 draws."""
     if metric == "lpd":
-        return 0.005 if experiment == "cauchy" else max(0.005 * abs(value), 0.5)
+        return 0.005 if EXPERIMENTS[experiment].per_point else max(0.005 * abs(value), 0.5)
     return 0.02 * abs(value) if metric == "mse" else 0.5
 
 
@@ -79,7 +79,7 @@ class Cells:
         """Those of the paper's cells that have rows."""
         table = self.table
         some = (table.measure == measure) & (table.protocol == protocol) & table.printed.notna()
-        return table[some & table.experiment.isin(experiments or tables())]
+        return table[some & table.experiment.isin(experiments or in_print())]
 
     def applies(self, protocol: str, measure: str) -> bool:
         """Whether any row has the measure's own field: one start leaves nothing to choose by its
@@ -103,7 +103,7 @@ class Cells:
 
     def misses(self, protocol: str) -> list["Miss"]:
         """Cells worse than printed, by our own rules, the worst in units of tolerance first."""
-        found = pd.concat([self.of(measure, protocol) for measure in BY_TEST])
+        found = pd.concat([self.of(measure, protocol, tables()) for measure in BY_TEST])
         found = found[~found.no_worse]
         found = found.iloc[np.argsort(-found.shortfall / found.tolerance, kind="stable")]
         return [_miss(self, one) for one in found.itertuples()]
@@ -119,8 +119,8 @@ def _of_measure(fits: pd.DataFrame, name: str, measure: Measure) -> pd.DataFrame
 
 
 def n_printed(kind: str, experiments: Any = None) -> int:
-    """How many cells the paper prints; the same 110 for either kind."""
-    wanted = {(one, metric_of(one, kind)) for one in experiments or tables()}
+    """How many cells there are to compare with; the paper prints 110 of either kind."""
+    wanted = {(one, metric_of(one, kind)) for one in experiments or in_print()}
     return sum(key[::2][:2] in wanted for key in printed().index)
 
 

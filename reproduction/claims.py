@@ -7,7 +7,7 @@ import numpy as np
 import pandas as pd
 
 from .cells import Cells
-from .experiments import printed, tables
+from .experiments import in_print, printed
 from .statistics import FEWEST, Signs, sign_test, significant
 
 MIXED = ("mu", "eig", "lr")
@@ -55,7 +55,7 @@ class Claims:
 
     def _compare(self, protocol: str, field: str) -> list[Comparison]:
         found = []
-        for experiment in tables():
+        for experiment in in_print():
             for name in self.rows.sets(protocol, experiment):
                 paired = self.rows.paired(protocol, experiment, name, field)
                 found += [one._replace(experiment=experiment, set=name) for one in compared(paired)]
@@ -105,7 +105,7 @@ def by_medians(comparisons: list[Comparison]) -> Tally:
 def printed_medians(contender: str, rival: str, experiment: str = "") -> Tally:
     """The same count over the paper's printed median LPDs."""
     verdicts = []
-    for table in (experiment,) if experiment else tables():
+    for table in (experiment,) if experiment else in_print():
         values = printed()["value"].xs((table, "lpd"), level=(0, 2)).unstack()
         ours = values[list(MIXED) if contender == BEST else [contender]].max(axis=1)
         verdicts += np.sign(ours - values[rival]).astype(int).tolist() if rival in values else []

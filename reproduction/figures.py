@@ -18,7 +18,7 @@ from mixvi.plots import ellipse
 
 from . import data, toy
 from .cells import Miss
-from .experiments import LABELS, METHODS, tables
+from .experiments import EXPERIMENTS, LABELS, METHODS, tables
 from .layout import METRIC_LABELS, set_label
 from .rows import Rows
 
@@ -103,11 +103,11 @@ def differences(rows: Rows, protocol: str, field: str) -> bytes | None:
 def _differences_of(
     rows: Rows, protocol: str, experiment: str, field: str
 ) -> dict[str, pd.DataFrame]:
-    """By set: a column a method. Cauchy's numbers are per test point already."""
+    """By set: a column a method. Those of regressions are per test point already."""
     found = {}
     for name in rows.sets(protocol, experiment):
         its = rows.of(protocol, experiment, name)
-        values = its[field] / (1.0 if experiment == "cauchy" else its.n_test)
+        values = its[field] / (1.0 if EXPERIMENTS[experiment].per_point else its.n_test)
         wide = its.assign(value=values).pivot(index="split", columns="method", values="value")
         if "laplace" in wide:
             gaps = wide.sub(wide["laplace"], axis=0).reindex(columns=METHODS[1:])

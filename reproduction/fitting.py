@@ -4,13 +4,14 @@ Rows are handed on as soon as a split is done. What a split gives does not depen
 there, so a run that was stopped ends with the same rows as one that was not.
 """
 
+import dataclasses
 import math
 import os
 import platform
 import time
 import warnings
 from collections.abc import Callable, Sequence
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 
@@ -61,7 +62,8 @@ def _reason(err: Exception) -> str:
 # --- a split ----------------------------------------------------------------------------------
 
 
-class Case(NamedTuple):
+@dataclasses.dataclass(frozen=True)
+class Case:
     """What all methods of a split share: Laplace at the hyperparameters with the highest evidence.
     `density` is taken there."""
 
@@ -126,7 +128,17 @@ def has_sizes(task: Task) -> bool:
 
 def choose(task: Task, emit: Emit) -> None:
     """One number of basis functions for all splits of a set, by the training rows of the first: by
-    leave-one-out log predictive density or, as in the paper, by evidence."""
+    leave-one-out log predictive density or, as in the paper, by evidence. Where that fails, so have
+    all its rows."""
+    try:
+        emit("jobs", [_chosen(task)])
+    except Exception as err:
+        why = f"no number of basis functions was chosen: {_reason(err)}"
+        pairs = [(split, one) for split in task.splits for one in task.methods]
+        emit("rows", [task.row(split, one, why) for split, one in pairs])
+
+
+def _chosen(task: Task) -> Record:
     clock, settings = Clock(), task.settings
     worth = _by_left_out if settings.protocol.choose_by == "loo" else _by_evidence
     found = []
@@ -144,7 +156,7 @@ def choose(task: Task, emit: Emit) -> None:
             best = k
     size = settings.sizes[best]
     told = {str(n): float(gain) for n, gain in zip(settings.sizes, gains[:, 0], strict=True)}
-    emit("jobs", [_job(task, "choosing", 0, clock) | {"size": size, "gains": told}])
+    return _job(task, "choosing", 0, clock) | {"size": size, "gains": told}
 
 
 def _by_left_out(task: Task, split: Split, index: int) -> tuple[np.ndarray, np.ndarray]:

@@ -39,7 +39,10 @@ def missing(rows: Rows) -> list[str]:
         absent = [LABELS[one] for one in METHODS if not counts[one]]
         if any(counts.values()) and absent:
             gaps.append(f"{', '.join(absent)} on the two-dimensional example")
-        gaps += [gap for one in tables() for gap in _gaps(rows, protocol, one)]
+        for one in tables():
+            its = EXPERIMENTS[one]
+            if (its.in_print and protocol in its.protocols) or rows.has(protocol, one):
+                gaps += _gaps(rows, protocol, one)
         whole = f"Protocol `{protocol}`: complete, all of the paper's sets, methods and splits."
         said.append(f"Protocol `{protocol}` lacks {'; '.join(gaps)}." if gaps else whole)
         said += _fewer_beside(rows, protocol)
@@ -50,13 +53,14 @@ def _gaps(rows: Rows, protocol: str, experiment: str) -> list[str]:
     if not rows.has(protocol, experiment):
         return [f"everything {experiment}"]
     gone, methods, partial = [], {}, []
+    its = [one for one in METHODS if one in EXPERIMENTS[experiment].methods]
     for name in EXPERIMENTS[experiment].sets:
         counts = rows.counts(protocol, experiment, name)
-        there = [counts[one] for one in METHODS if counts[one]]
+        there = [counts[one] for one in its if counts[one]]
         if not there:
             gone.append(set_label(name))
             continue
-        if absent := tuple(LABELS[one] for one in METHODS if not counts[one]):
+        if absent := tuple(LABELS[one] for one in its if not counts[one]):
             methods.setdefault(absent, []).append(set_label(name))
         expected = EXPERIMENTS[experiment].splits_of(name)
         if min(there) < expected:
@@ -75,7 +79,9 @@ def _fewer_beside(rows: Rows, protocol: str) -> Iterable[str]:
     }
     for method in ALL_METHODS[len(METHODS) :]:
         short = []
-        for (_, name), its in counts.items():
+        for (experiment, name), its in counts.items():
+            if method not in EXPERIMENTS[experiment].methods:
+                continue
             most = max(its[one] for one in METHODS)
             if its[method] < most:
                 short.append(f"{set_label(name)} {its[method]} of {most}")

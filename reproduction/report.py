@@ -14,7 +14,7 @@ from mixvi import InputError
 from . import figures, record, tables
 from .cells import ERROR, ERROR_OF_DRAWS, LPD, LPD_BY_TEST, Cells
 from .claims import BEST, FIELDS, RIVALS, Claims, significantly
-from .experiments import EXPERIMENTS, LABELS
+from .experiments import EXPERIMENTS, LABELS, in_print
 from .layout import Figure, plural, render
 from .rows import COMPACT, Rows, read, write_compact
 from .statistics import FEWEST
@@ -74,7 +74,7 @@ def contents(rows: Rows) -> dict[str, Any]:
     context = {
         "rows_exist": True,
         "everything": all(
-            record.complete(rows, one, table) for one in protocols for table in tables.tables()
+            record.complete(rows, one, table) for one in protocols for table in in_print()
         ),
         "methods": set(rows.fits.method),
         "bullet": tables.BULLET,
@@ -84,7 +84,8 @@ def contents(rows: Rows) -> dict[str, Any]:
         "by_test": any(cells.applies(one, LPD_BY_TEST) for one in protocols),
         "experiments": EXPERIMENTS.values(),
         "absent_protocols": {
-            name: [one for one in protocols if not rows.has(one, name)] for name in EXPERIMENTS
+            name: [one for one in protocols if one in its.protocols and not rows.has(one, name)]
+            for name, its in EXPERIMENTS.items()
         },
         "summary": tables.summary(cells),
         "in_short": [

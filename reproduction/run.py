@@ -161,9 +161,9 @@ def run(
             if kind == "rows":
                 display.advance(len(results.done) - before, records)
 
-        done = set(results.done)
-        with Workers(jobs) as workers:
+        with Workers(min(jobs, len(pieces(left)))) as workers:
             workers.run(sized(left), emit)
+            done = set(results.done)
             left = [dataclasses.replace(task, size=results.size(task.name)) for task in left]
             workers.run([(fitting.run_task, piece, done) for piece in pieces(left)], emit)
         display.end()
@@ -172,7 +172,8 @@ def run(
 
 def _checked_jobs(jobs: int | None) -> int:
     if jobs is None:
-        return len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count()
+        some = hasattr(os, "sched_getaffinity")
+        return len(os.sched_getaffinity(0)) if some else os.cpu_count() or 1
     if jobs < 1:
         raise InputError(f"jobs must be a positive number of processes, got {jobs}.")
     return jobs

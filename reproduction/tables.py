@@ -9,7 +9,16 @@ import pandas as pd
 from . import claims as _claims
 from .cells import BY_TEST, ERROR, ERROR_OF_DRAWS, MEASURES, Cells, Miss, metric_of, n_printed
 from .claims import BEST, CONTENDERS, FIELDS, RIVALS, Claims, Comparison
-from .experiments import ALL_METHODS, BESIDE, EXPERIMENTS, LABELS, METHODS, printed, tables
+from .experiments import (
+    ALL_METHODS,
+    BESIDE,
+    EXPERIMENTS,
+    LABELS,
+    METHODS,
+    in_print,
+    printed,
+    tables,
+)
 from .layout import METRIC_LABELS, MISSING, Entry, Table, number, plural, set_label, without_gaps
 from .record import complete
 from .rows import Rows
@@ -163,17 +172,22 @@ def trend_table(found: pd.DataFrame, protocol: str) -> Table:
 
 
 def summary(cells: Cells) -> Table:
-    """Cells no worse than printed."""
-    groups = [*((one,) for one in tables()), tables()]
+    """Cells no worse than printed. What the paper does not print stands apart, if it has rows."""
+    beside = [one for one in tables() if one not in in_print() and _has_rows(cells.rows, one)]
+    groups = [*((one,) for one in in_print()), in_print(), *((one,) for one in beside)]
     lines = []
     for protocol in cells.rows.protocols:
         for measure in MEASURES:
             if cells.applies(protocol, measure):
                 entries = (_counted(cells, measure, protocol, group) for group in groups)
                 lines.append((Entry(f"{protocol}: {measure}"), *entries))
-    header = [f"{one.capitalize()} ({n_printed('lpd', (one,))})" for one in tables()]
-    header = ("Protocol: measure", *header, f"All ({n_printed('lpd')})")
-    return Table(header, lines)
+    names = {one: f"{set_label(one)} ({n_printed('lpd', (one,))})" for one in tables()}
+    header = ["Protocol: measure", *(names[one] for one in in_print()), f"All ({n_printed('lpd')})"]
+    return Table((*header, *(f"Not printed: {names[one]}" for one in beside)), lines)
+
+
+def _has_rows(rows: Rows, experiment: str) -> bool:
+    return any(rows.has(protocol, experiment) for protocol in rows.protocols)
 
 
 def _counted(cells: Cells, measure: str, protocol: str, experiments: Any) -> Entry:

@@ -83,15 +83,20 @@ def test_a_run_in_which_everything_fails_exits_with_1(tmp_path, capsys, monkeypa
     def refuse(*_):
         raise ValueError("no such luck")
 
-    monkeypatch.setattr("reproduction.fitting.scaled", refuse)
-    out = ["--out", str(tmp_path / "results")]
+    monkeypatch.setattr("reproduction.fitting.split_of", refuse)
+    out = ["--jobs", "1", "--out", str(tmp_path / "results")]
     assert main(["cauchy", "--splits", "2", "--methods", "laplace", *out]) == 1
     said = capsys.readouterr().err
     assert "2 of 2 rows failed" in said
     assert "--retry-failed" in said
     assert {row["failed"] for row in read(tmp_path / "results", "rows")} == {
-        "ValueError: no such luck"
+        "no number of basis functions was chosen: ValueError: no such luck"
     }
+    # With one number to take there is nothing to choose, and a split says so itself.
+    out = ["--jobs", "1", "--out", str(tmp_path / "other"), "--basis", "5"]
+    assert main(["cauchy", "--splits", "2", "--methods", "laplace", *out]) == 1
+    failed = [row["failed"] for row in read(tmp_path / "other", "rows")]
+    assert failed == ["ValueError: no such luck"] * 2
 
 
 def test_getting_several_sets_goes_on_after_a_failure(tmp_path, capsys, monkeypatch):
@@ -128,7 +133,7 @@ def test_a_row_that_failed_is_tried_again_on_request(tmp_path, monkeypatch):
     def refuse(*_, **__):
         raise ValueError("no such luck")
 
-    command = ["toy", "--methods", "laplace", "--out", str(tmp_path)]
+    command = ["toy", "--methods", "laplace", "--jobs", "1", "--out", str(tmp_path)]
     with monkeypatch.context() as patch:
         patch.setattr("reproduction.fitting.fit", refuse)
         assert main(command) == 1

@@ -3,131 +3,87 @@
 import dataclasses
 import math
 
-import jax
 import numpy as np
 import pytest
-from scipy import stats
 
 from mixvi.estimators import MVIClassifier
-from mixvi.models import RBF, Gaussian, Model, Predictive
-from reproduction import fitting, scores
+from mixvi.models import Bernoulli, StudentT
+from reproduction import fitting
 from reproduction.experiments import BEST, PAPER, Settings, Task
-from reproduction.problems import LowRankFromNoise, Problems, Scaled, families, problems
+from reproduction.problems import LowRankFromNoise, Split, families
+
+SIZE = 8
 
 
-def table(n, n_features=3, seed=0):
+def table(n, seed=0):
     rng = np.random.default_rng(seed)
-    x = rng.standard_normal((n, n_features)) * [1.0, 5.0, 0.1] + [0.0, 3.0, 0.0]
+    x = rng.standard_normal((n, 3)) * [1.0, 5.0, 0.1] + [0.0, 3.0, 0.0]
     share = 1 / (1 + np.exp(-3 * np.sin(2 * x[:, 0]) - x[:, 1] + 3))
-    return x, (rng.random(n) < share).astype(int)
+    return x, (rng.random(n) < share).astype(float)
 
 
-def two_splits(protocol, size=8, padded_to=0, n=60):
-    parts = []
-    for seed in range(2):
-        (x, y), (x_test, y_test) = table(n, seed=seed), table(40, seed=seed + 10)
-        centre, scale = x.mean(0), x.std(0)
-        x, x_test = (x - centre) / scale, (x_test - centre) / scale
-        parts.append(Scaled(x, y, x_test, y_test))
-    return problems(parts, 2, Settings(protocol), (0, 1), size, padded_to)
+def made_split(experiment, name, index, settings):
+    """Sixty rows of two classes, or twenty numbers."""
+    del name, settings
+    (x, y), (x_test, y_test) = table(60, seed=index), table(40, seed=index + 10)
+    centre, scale = x.mean(0), x.std(0)
+    x, x_test = (x - centre) / scale, (x_test - centre) / scale
+    if experiment == "robust_gp":
+        return Split(x[:20], x[:20, 0] + y[:20], x_test, x_test[:, 0] + y_test, StudentT(4.0))
+    return Split(x, y, x_test, y_test, Bernoulli())
 
 
-# --- scores -----------------------------------------------------------------------------------
+def task_of(methods, protocol=BEST, experiment="binary", splits=(0,), **others):
+    settings = Settings(protocol, n_predict=1000, **others)
+    return Task(experiment, "made", splits, methods, settings, "run", trend=False)
 
 
-def gaussian_problem():
-    """Two Gaussian posteriors over three weights and four test points, noise sd 0.5."""
-    rng = np.random.default_rng(1)
-    model = Model(RBF(2), Gaussian())
-    shared = {"mask": np.ones((2, 2)), "usual_log_width": np.zeros(2)}
-    test = {"square": rng.uniform(0, 4, (2, 4, 2))}
-    made = Problems(
-        model, np.zeros(3), None, [], shared, test, rng.standard_normal((2, 4)),
-        np.zeros(2), np.array([1.0, 3.0]), None,
-    )  # fmt: skip
-    hyper = {name: np.zeros(2) for name in ("log_alpha", "log_width")}
-    hyper["log_sigma"] = np.full(2, math.log(0.5))
-    root = 0.3 * rng.standard_normal((2, 3, 3))
-    return made, scores.Gaussians(hyper, rng.standard_normal((2, 3)), root)
-
-
-def test_scores_of_a_gaussian_model_in_closed_form():
-    """Joint and pointwise LPD are normal densities, and so is the loss of a draw."""
-    made, fitted = gaussian_problem()
-    n_draws = 200_000
-    found = scores.scores(made, fitted, np.array([4, 9]), (1000, n_draws), 0)
-    for k in range(2):
-        bumps = np.exp(-0.5 * made.test["square"][k])
-        design = np.concatenate([bumps, np.ones((4, 1))], axis=1)
-        mean = design @ fitted.mean[k]
-        spread = design @ fitted.root[k]
-        cov = spread @ spread.T + 0.25 * np.eye(4)
-        y, scale = made.y_test[k], made.y_scale[k]
-        joint = stats.multivariate_normal.logpdf(y, mean, cov) / 4 - math.log(scale)
-        single = stats.norm.logpdf(y, mean, np.sqrt(np.diag(cov))).mean() - math.log(scale)
-        assert found.lpd[k, 1] == pytest.approx(joint, abs=0.01)
-        assert found.pointwise[k] == pytest.approx(single, abs=0.01)
-        square = (mean - y) ** 2
-        assert found.error[k] == pytest.approx(square.mean() * scale**2, rel=0.03)
-        loss = (square + (spread**2).sum(1)).mean() * scale**2
-        assert found.error_draws[k] == pytest.approx(loss, rel=0.03)
-
-
-def test_the_first_draws_of_many_are_the_same_draws():
-    made, fitted = gaussian_problem()
-    few = scores.scores(made, fitted, np.array([0, 1]), (1000,), 0)
-    many = scores.scores(made, fitted, np.array([0, 1]), (1000, 5000), 0)
-    np.testing.assert_allclose(few.lpd[:, 0], many.lpd[:, 0], rtol=1e-12)
-    other = scores.scores(made, fitted, np.array([1, 0]), (1000,), 0)
-    assert (other.lpd != few.lpd).all()  # each split has draws of its own
-
-
-def test_diagonal_roots_score_like_their_matrices():
-    made, fitted = gaussian_problem()
-    diagonal = np.abs(fitted.root[:, 0])
-    dense = np.stack([np.diag(one) for one in diagonal])
-    a, b = (
-        scores.scores(made, dataclasses.replace(fitted, root=root), np.array([0, 1]), (1000,), 0)
-        for root in (diagonal, dense)
-    )
-    for left, right in zip(a, b, strict=True):
-        np.testing.assert_allclose(left, right, rtol=1e-10)
-
-
-# --- problems and screening -------------------------------------------------------------------
+def made(task, monkeypatch=None):
+    """Its rows by split and method."""
+    rows = []
+    with pytest.MonkeyPatch.context() as patch:
+        if monkeypatch is None:
+            patch.setattr(fitting, "split_of", made_split)
+        fitting.run_task(task, set(), lambda kind, new: kind == "rows" and rows.extend(new))
+    return {(row["split"], row["method"]): row for row in rows}
 
 
 @pytest.fixture(scope="module")
-def block():
-    made = two_splits(BEST)
-    task = Task("binary", "made", (0, 1), ("eig",), Settings(BEST), "run", trend=False)
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(fitting, "scaled", lambda *_: ([], 2))
-        patch.setattr(fitting, "problems", lambda *_: made)
-        return fitting.prepared(task, (0, 1), lambda *_: None), fitting.screened(made).evidence
+def best():
+    return made(task_of(("laplace", "eig", "diag"), n_basis=SIZE, splits=(0, 1)))
 
 
-def test_filled_up_rows_and_columns_change_no_evidence(block):
-    """60 rows stand among 200, and 8 basis functions among 11."""
-    wider = two_splits(BEST, padded_to=11)
-    assert wider.data["rows"]["square"].shape == (2, 200, 11)
-    np.testing.assert_allclose(fitting.screened(wider).evidence, block[1], atol=1e-6)
+# --- fits -------------------------------------------------------------------------------------
 
 
-def test_protocol_best_is_the_estimators_default(block):
-    """The batch and `MVIClassifier` find the same bound and the same predictions."""
-    block, _ = block
-    posts = fitting.fitted(block, "eig")
-    rows = fitting.rows_of(block, "eig", posts)
+def test_protocol_best_is_the_estimators_default(best):
+    """The runner and `MVIClassifier` find the same bound and the same predictions."""
     for k in range(2):
         (x, y), (x_test, y_test) = table(60, seed=k), table(40, seed=k + 10)
-        model = MVIClassifier("eig", n_basis=8, diagnostics=False).fit(x, y)
-        assert posts[k].elbo_fixed == pytest.approx(model.posterior_.elbo_fixed, abs=1e-4)
+        model = MVIClassifier("eig", n_basis=SIZE, diagnostics=False).fit(x, y)
+        row = best[k, "eig"]
+        assert row["elbo_fixed"] == pytest.approx(model.posterior_.elbo_fixed, abs=0.02)
         single = model.log_predictive_density(x_test, y_test, pointwise=True).sum()
-        assert rows[k]["pointwise"] == pytest.approx(single, abs=0.02)
+        assert row["pointwise"] == pytest.approx(single, abs=0.05)
         wrong = 100 * (model.predict(x_test) != y_test).mean()
-        assert rows[k]["error"] == pytest.approx(wrong, abs=2.6)  # one draw-noisy label
-        assert abs(rows[k]["gap"]) < 5 * rows[k]["elbo_se"] + 1e-6
+        assert row["error"] == pytest.approx(wrong, abs=2.6)  # a label at the border
+        assert abs(row["gap"]) < 5 * row["elbo_se"] + 1e-6
+        assert row["n_basis"] == SIZE
+
+
+def test_a_mean_field_keeps_laplaces_hyperparameters_in_protocol_best(best):
+    for k in range(2):
+        assert best[k, "diag"]["hyper"] == best[k, "laplace"]["hyper"]
+        assert best[k, "eig"]["hyper"] != best[k, "laplace"]["hyper"]
+
+
+def test_a_mean_field_learns_its_own_in_protocol_paper():
+    few = dataclasses.replace(PAPER, n_starts=2, iid_draws=100, diag_starts=("laplace",))
+    rows = made(task_of(("laplace", "diag"), few, n_basis=SIZE))
+    assert rows[0, "diag"]["hyper"] != rows[0, "laplace"]["hyper"]
+    held = dataclasses.replace(few, hold_mean_field=True)
+    bound = made(task_of(("diag",), held, n_basis=SIZE))[0, "diag"]["elbo_fixed"]
+    assert rows[0, "diag"]["elbo_fixed"] > bound
 
 
 def test_the_papers_rank_one_start_is_its_own():
@@ -146,58 +102,38 @@ def test_the_papers_rank_one_start_is_its_own():
     assert LowRankFromNoise().poorer is None
 
 
-def test_one_number_of_basis_functions_for_a_set(monkeypatch):
-    """The size with the highest evidence in sum over the first splits, whatever is asked for."""
-    small = dataclasses.replace(PAPER, sizes=(2, 6), n_starts=2)
-    made = {size: two_splits(small, size, 6) for size in small.sizes}
-    asked = []
-
-    def problems(splits, n_classes, settings, indices, size, padded_to=0):
-        asked.append((tuple(indices), size, padded_to))
-        return made[size]
-
-    monkeypatch.setattr(fitting, "scaled", lambda *_: ([], 2))
-    monkeypatch.setattr(fitting, "problems", problems)
-    task = Task("binary", "made", (7,), ("mu",), Settings(small), "run")
-    jobs = []
-    size = fitting.chosen_size(task, lambda kind, new: jobs.extend(new))
-    sums = {one: fitting.screened(made[one]).evidence.sum() for one in small.sizes}
-    assert size == max(sums, key=lambda one: sums[one])
-    assert asked == [(tuple(range(20)), 2, 6), (tuple(range(20)), 6, 6)]
-    assert [job["size"] for job in jobs] == [size]
+def test_robust_gaussian_processes_have_a_weight_for_every_row():
+    rows = made(task_of(("laplace", "mu"), experiment="robust_gp"))
+    assert [row["failed"] for row in rows.values()] == [None, None]
+    for row in rows.values():
+        assert row["n_basis"] == row["n_train"] == 20
+        assert row["lpd"] > -3  # per test point
+        assert row["error_draws"] > row["error"] > 0
+    assert rows[0, "mu"]["elbo"] > rows[0, "laplace"]["elbo"] - 0.1
 
 
-def rows_of(block, method):
-    rows = []
-    fitting._run_method(block, method, lambda kind, new: kind == "rows" and rows.extend(new))
-    return rows
+# --- failures and starts ----------------------------------------------------------------------
 
 
-def test_a_size_that_was_chosen_is_not_chosen_again(monkeypatch):
-    def refuse(*_):
-        raise AssertionError("asked again")
+def test_a_split_that_fails_is_rows_with_a_reason(monkeypatch):
+    """A mistake stops neither the next split nor the run."""
 
-    def prepared(task, splits, emit):
-        assert task.size == 4
-        raise ValueError("far enough")
+    def broken(experiment, name, index, settings):
+        split = made_split(experiment, name, index, settings)
+        return dataclasses.replace(split, x=split.x * np.nan) if index == 0 else split
 
-    monkeypatch.setattr(fitting, "chosen_size", refuse)
-    monkeypatch.setattr(fitting, "prepared", prepared)
-    task = Task("binary", "made", (7,), ("mu",), Settings(PAPER), "run", size=4)
-    rows = []
-    fitting.run_task(task, set(), lambda kind, new: rows.extend(new))
-    assert [row["failed"] for row in rows] == ["ValueError: far enough"]
+    monkeypatch.setattr(fitting, "split_of", broken)
+    rows = made(task_of(("laplace", "mu"), n_basis=4, splits=(0, 1)), monkeypatch)
+    assert [bool(row["failed"]) for row in rows.values()] == [True, True, False, False]
+    assert math.isfinite(rows[1, "mu"]["lpd"])
 
 
-def test_a_problem_that_fails_is_a_row_with_a_reason(block):
-    block, _ = block
-    data = jax.tree.map(np.copy, block.problems.data)
-    data["rows"]["square"][1] = np.nan
-    broken = block._replace(problems=dataclasses.replace(block.problems, data=data))
-    rows = rows_of(broken, "eig")
-    assert [bool(row["failed"]) for row in rows] == [False, True]
-    assert "not finite" in rows[1]["failed"].lower() or "nan" in rows[1]["failed"].lower()
-    assert math.isfinite(rows[0]["lpd"])
+def test_what_is_done_is_not_done_again(monkeypatch):
+    monkeypatch.setattr(fitting, "split_of", made_split)
+    task, rows = task_of(("laplace", "mu"), n_basis=4), []
+    done = {task.key(0, "laplace")}
+    fitting.run_task(task, done, lambda kind, new: kind == "rows" and rows.extend(new))
+    assert [row["method"] for row in rows] == ["mu"]
 
 
 def test_a_tie_goes_to_the_first_start():
@@ -218,23 +154,66 @@ def test_the_start_with_the_higher_bound_counts():
     assert fitting.better({"laplace": broken, "small": good}, "mu")["lpd"] == -5.0
 
 
-def test_mean_field_reports_both_rules(block):
-    block, _ = block
-    for row in rows_of(block, "diag"):
+def test_mean_field_reports_both_rules(best):
+    for k in range(2):
+        row = best[k, "diag"]
         assert row["diag"]["start"] in ("laplace", "small")
         assert row["diag"]["lpd_best_test"] >= row["lpd"]
         if row["diag"]["lpd_best_test"] == row["lpd"]:  # both numbers come from one start
             assert row["diag"]["error_best_test"] == row["error"]
 
 
-def test_predictive_agrees_with_the_batch(block):
-    block, _ = block
-    posts = block.laplace
-    fitted = scores.Gaussians.of(posts)
-    found = scores.scores(block.problems, fitted, np.array([0, 1]), (100_000,), 0)
-    for k in range(2):
-        shared = jax.tree.map(lambda leaf: leaf[k], block.problems.shared)  # noqa: B023
-        rows = jax.tree.map(lambda leaf: leaf[k], block.problems.test)  # noqa: B023
-        exact = Predictive.of(block.problems.model, shared, posts[k])
-        lpd = exact.pointwise_lpd(rows, block.problems.y_test[k]).sum()
-        assert found.pointwise[k] == pytest.approx(lpd, abs=0.01)
+# --- the number of basis functions ------------------------------------------------------------
+
+
+def chosen(protocol, monkeypatch, splits=(7,)):
+    monkeypatch.setattr(fitting, "split_of", made_split)
+    jobs = []
+    task = dataclasses.replace(task_of(("mu",), protocol, splits=splits), set="heart")
+    fitting.choose(task, lambda kind, new: kind == "jobs" and jobs.extend(new))
+    (job,) = jobs
+    assert job["method"] == "choosing"
+    return job
+
+
+def test_the_evidence_of_the_first_splits_chooses_in_protocol_paper(monkeypatch):
+    """Always the same splits, whatever is asked for."""
+    small, asked = dataclasses.replace(PAPER, sizes=(2, 6), n_starts=2), []
+    monkeypatch.setattr(fitting, "CHOOSING", 2)
+    real = fitting._by_evidence
+
+    def noted(task, split, index):
+        gains, ses = real(task, split, index)
+        asked.append((index, gains[1, 0]))
+        return gains, ses
+
+    monkeypatch.setattr(fitting, "_by_evidence", noted)
+    job = chosen(small, monkeypatch)
+    assert [index for index, _ in asked] == [0, 1]
+    gain = np.mean([one for _, one in asked])
+    assert job["gains"] == pytest.approx({"2": 0.0, "6": gain})
+    assert job["size"] == (6 if gain > 0 else 2)
+
+
+@pytest.mark.parametrize(
+    ("worth", "se", "size"),
+    [
+        ((0.0, 3.0, 6.0), 2.0, 40),
+        ((0.0, 1.0, 1.5), 2.0, 10),
+        ((0.0, 3.0, 4.0), 2.0, 20),  # 40 must beat 20, not 10
+        ((0.0, -1.0, 2.5), 2.0, 40),
+    ],
+)
+def test_a_larger_number_must_gain_more_than_its_standard_error(monkeypatch, worth, se, size):
+    gains = np.subtract.outer(worth, worth)
+    found = (gains, np.full_like(gains, se))
+    monkeypatch.setattr(fitting, "_by_left_out", lambda *_: found)
+    assert chosen(BEST, monkeypatch)["size"] == size
+
+
+def test_leave_one_out_is_asked_in_protocol_best(monkeypatch):
+    """A sine needs more than one bump."""
+    monkeypatch.setattr(fitting, "CHOOSING", 1)
+    job = chosen(dataclasses.replace(BEST, sizes=(1, 12)), monkeypatch)
+    assert job["size"] == 12
+    assert job["gains"]["12"] > 0

@@ -11,6 +11,7 @@ import time
 import pytest
 
 import mixvi
+from reproduction import fitting
 from reproduction import run as driver
 from reproduction.experiments import BEST, PAPER, Settings, Task
 from reproduction.results import Results, key, read
@@ -180,16 +181,75 @@ def test_a_killed_run_goes_on_to_the_same_rows(tmp_path):
     assert all(json.loads(line)["run"] for line in lines)
 
 
-def test_several_processes_make_the_same_rows(tmp_path, monkeypatch):
-    """Every set in a process of its own; the parent alone writes."""
-    plan = driver.Plan(("toy",), Settings(BEST), methods=("laplace",))
-    tasks, _ = plan.tasks("run")
-    both = [tasks[0], Task("toy", "again", (0,), ("laplace",), plan.settings, "run")]
-    with Results(tmp_path) as results:
-        driver.in_processes(both, set(), results.append, 2)
-    rows = read(tmp_path, "rows")
-    assert sorted(one["set"] for one in rows) == ["again", "mixture"]
-    assert rows[0]["kl"] == rows[1]["kl"]
+SMALL = dataclasses.replace(BEST, sizes=(2, 4))
+# In a process of its own: here every array would be checked, at five times the time.
+RUN = """
+import dataclasses, json, sys
+from pathlib import Path
+from reproduction import run
+from reproduction.experiments import BEST, Settings
+folder, jobs, parts = sys.argv[1:]
+settings = Settings(dataclasses.replace(BEST, sizes=(2, 4)), n_predict=1000)
+for splits, methods in json.loads(parts):
+    plan = run.Plan(("cauchy",), settings, None, tuple(methods), tuple(splits), trend=False)
+    assert run.run(plan, Path(folder), jobs=int(jobs), progress=False).failed == 0
+"""
+WHOLE = (range(6), ("laplace", "mu"))
+
+
+def run(folder, *parts, jobs=1):
+    """Each part: splits and methods."""
+    text = json.dumps([(list(splits), methods) for splits, methods in parts])
+    environment = os.environ | {"PYTHONPATH": os.pathsep.join(filter(None, sys.path))}
+    command = [sys.executable, "-c", RUN, folder, str(jobs), text]
+    subprocess.run(command, check=True, env=environment)
+    return without_time(read(folder, "rows"))
+
+
+def choices(folder):
+    return [job["size"] for job in read(folder, "jobs") if job["method"] == "choosing"]
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """Six splits in one go: more than a process takes at a time."""
+    folder = tmp_path_factory.mktemp("whole")
+    return run(folder, WHOLE), folder
+
+
+def test_two_processes_make_the_rows_of_one(whole, tmp_path):
+    """Numbers of basis functions are chosen first; the parent alone writes."""
+    rows, folder = whole
+    assert [(row["split"], row["method"]) for row in rows] == [
+        (split, method) for split in range(6) for method in ("laplace", "mu")
+    ]
+    assert run(tmp_path, WHOLE, jobs=2) == rows
+    assert choices(tmp_path) == choices(folder)
+
+
+def test_a_run_in_parts_ends_with_the_same_rows(whole, tmp_path):
+    """And its number of basis functions is chosen once."""
+    rows, folder = whole
+    assert run(tmp_path, ((4, 5), ("mu",)), ((0, 5), ("laplace", "mu")), WHOLE) == rows
+    assert len(choices(tmp_path)) == 1
+    assert choices(tmp_path) == choices(folder)
+    assert {row["n_basis"] for row in rows} == set(choices(folder))
+
+
+def test_only_sets_without_a_size_choose_one():
+    task = Task("cauchy", "cauchy", (0,), ("mu",), Settings(SMALL), "run")
+    assert [one for _, one in driver.sized([task])] == [task]
+    assert driver.sized([dataclasses.replace(task, size=3)]) == []
+    assert driver.sized([dataclasses.replace(task, settings=Settings(SMALL, n_basis=4))]) == []
+    for name in ("toy", "robust_gp"):
+        assert driver.sized([dataclasses.replace(task, experiment=name)]) == []
+
+
+def test_pieces_hold_every_split_once():
+    task = Task("cauchy", "cauchy", tuple(range(12)), ("mu",), Settings(BEST), "run")
+    found = driver.pieces([task])
+    assert sorted(split for one in found for split in one.splits) == list(range(12))
+    assert max(len(one.splits) for one in found) == driver.PIECE
 
 
 def test_a_worker_does_not_outlive_its_run():
@@ -210,12 +270,12 @@ def test_a_worker_does_not_outlive_its_run():
         parent.communicate(timeout=120)  # ends when the worker, too, has let go of the pipe
 
 
-def test_a_killed_worker_is_told(tmp_path, monkeypatch):
+def test_a_killed_worker_is_told(monkeypatch):
     monkeypatch.setattr(driver, "_work", _die)
     task = Task("toy", "mixture", (0,), ("laplace",), Settings(BEST), "run")
-    with Results(tmp_path) as results, pytest.raises(mixvi.InputError, match="was killed"):
-        driver.in_processes([task, task], set(), results.append, 2)
+    with driver.Workers(2) as workers, pytest.raises(mixvi.InputError, match="was killed"):
+        workers.run([(fitting.run_task, task, set())] * 2, lambda *_: None)
 
 
-def _die(task, done):
+def _die(*_):
     os.kill(os.getpid(), signal.SIGKILL)
