@@ -81,8 +81,9 @@ class Evidence:
     """Laplace's log evidence and its gradient. The last place with an evidence is kept: the next
     mode is sought from there; and the highest, where a search may end."""
 
-    def __init__(self, density: Density, start: Vector, on_indefinite: str):
+    def __init__(self, density: Density, start: Vector, on_indefinite: str, is_rough: bool = False):
         self.density, self.start, self.on_indefinite = density, start, on_indefinite
+        self.is_rough = is_rough
         self.last: _Place | None = None
         self.highest: _Place | None = None
 
@@ -92,8 +93,8 @@ class Evidence:
     def __call__(self, theta: Hyper) -> tuple[float, Hyper]:
         density, last = self.density.at(theta), self.last
         near = self.start if last is None else _near(density, theta, last)
-        # Of closed forms: how far from the mode Newton stopped is corrected for.
-        tol = ROUGH_MODE if density.n_rows else None
+        # How far from the mode Newton stopped is corrected for: in the evidence, not in its slope.
+        tol = ROUGH_MODE if self.is_rough and density.log_concave else None
         here = _place(density, theta, laplace(density, near, self.on_indefinite, mode_tol=tol))
         # A first place may be bad; from there on it must not get worse.
         honest = last is None or here.fall <= max(MOST_FALL, last.fall)
@@ -118,7 +119,7 @@ def tuned_laplace(
     """Laplace at the hyperparameters with the highest evidence, from `theta`; at `theta` itself
     where no step is allowed. `look_beyond`: whether to ask how far they could run off. `gain`:
     nats that may be left; otherwise the gradient must vanish."""
-    evidence = Evidence(density, start, on_indefinite)
+    evidence = Evidence(density, start, on_indefinite, is_rough=gain is not None)
     if max_steps == 0:
         unknown = np.full_like(theta, np.nan)
         still = np.zeros((start.size, theta.size))

@@ -53,7 +53,7 @@ class ModelDensity(Density):
     is_checked = True
     dense_newton = 3000
     # Wide basis functions are nearly the same: closer, rounding moves the weights about.
-    mode_tol = 1e-5
+    mode_tol = 1e-6
     # Which rows share their quadrature nodes, where there are several predictors.
     groups: Any = None
 
