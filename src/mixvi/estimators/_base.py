@@ -112,18 +112,19 @@ class MVIBase(BaseEstimator):
             sizes = self._sizes()
             self._refuse_many(max(sizes or [0]), likelihood, len(data.y))
             return chosen(likelihood, data, sizes, widths, weak, seed)
-        basis = self._basis(data, widths)
+        basis = self._basis(data, widths, likelihood.n_outputs)
         self._refuse_many(self._n_columns(basis, data), likelihood, len(data.y))
         best = candidate(Model(basis, likelihood, weak), data, None, seed)
         return Choice(best, (best,))
 
-    def _basis(self, data: Data, widths: bool | None) -> Basis:
+    def _basis(self, data: Data, widths: bool | None, outputs: int) -> Basis:
         if callable(self.basis):
             return Features(self.basis)
         if self.basis == "linear":
             return Linear()
         sizes = self._sizes()
-        n = sizes[0] if sizes else (None if len(data.y) <= MOST_DENSE else INDUCING)
+        most = MOST_DENSE // outputs
+        n = sizes[0] if sizes else (None if len(data.y) <= most else min(INDUCING, most))
         return GaussianProcess(self.kernel, n, bool(widths))
 
     @staticmethod

@@ -29,7 +29,7 @@ class MVIClassifier(ClassifierMixin, MVIBase):
     n_basis : "auto", int or sequence of int, default="auto"
         Number of radial basis functions: as many as pay, or the best of several, by leave-one-out.
         Of a Gaussian process the number of inducing points ("auto": all rows up to 1000, otherwise
-        300 centres).
+        300 centres; of K > 2 classes, 1000 / K of both).
     width_per_feature : "auto" or bool, default="auto"
         One width for each feature instead of one for all: "auto" where leave-one-out gains more by
         it than the luck of the rows (False for a Gaussian process).
