@@ -173,10 +173,13 @@ def _diagnosed(case: Case, fitted: Fitted, seen: Sequence[Mode]) -> Solution:
     exactly = not case.options.may_use_fewer
     fresh = judged(density, mean, root, key, n, fitted.judged, all_of_them=exactly)
     fitted = dataclasses.replace(fitted, judged=fresh)
-    if fresh.diagnosis.n_non_finite or density.log_concave:
+    if fresh.diagnosis.n_non_finite:
         return case, fitted, Elsewhere(), []
     # The mode is that of the hyperparameters of Laplace's evidence; a family has others.
     found = None if case.learns and fitted.state is not None else case.found
+    if density.log_concave:  # it has one mode: no other is looked for
+        mode = laplace(density, mean) if found is None else found
+        return case, fitted, Elsewhere(log_density=mode.log_density, point=mode.mode), []
     target = case.problem.target
     compiled = isinstance(case.problem.fixed, Draws)
     setting = Setting(target.structure, target.constraints, case.problem.start, compiled)

@@ -23,13 +23,14 @@ from .._density._protocol import Density
 from .._density._target import precision_scope
 from ._basis import Basis, Rows, Shared
 from ._likelihoods import Hyper, Likelihood, normal_logpdf
-from ._precision import LOG_2PI, Precision
+from ._precision import Precision
 
 # Numbers of a design that a block has, and that are kept from one question to the next.
 BLOCK, KEPT = 2**20, 2**26
 # Predictors that are looked at together.
 AT_ONCE = 2**19
 ALPHA_SD = 3.0
+LOG_2PI = math.log(2 * math.pi)
 
 Vector = Float[np.ndarray, " dim"]
 Square = Float[np.ndarray, "dim dim"]
@@ -236,7 +237,7 @@ class ModelDensity(Density):
         k, size = self.n_predictors, self.n_weights
         for one in range(k):
             own = slice(one * size, (one + 1) * size)
-            hessian[own, own] = self.precision.add_to(hessian[own, own], self.alpha)
+            hessian[own, own] = self.precision.taken_from(hessian[own, own], self.alpha)
         return hessian
 
     def _expected_prior(self, mean: Vector, root: Root) -> tuple[float, Vector, Any, Hyper]:
@@ -281,6 +282,10 @@ class ModelDensity(Density):
         """The Gaussian whose rows have these slopes and curvatures at the predictors of `mean`: its
         mean and a root of its covariance; None where it has none."""
 
+    def _prior_trace(self, root: Square) -> float:
+        """`tr R^T Lambda R`."""
+        return float((root * self._prior_times(root)).sum())
+
     def _solved(self, mean: Vector, pull: Vector, hessian: Square) -> tuple[Vector, Square] | None:
         root, log_det, _ = covariance_root(-self._minus_prior(hessian), "raise")
         return (mean + root @ (root.T @ pull), root) if math.isfinite(log_det) else None
@@ -291,3 +296,9 @@ class ModelDensity(Density):
         """`w^T Lambda w` and `Lambda w` for many points."""
         pulled = self._prior_times(np.ascontiguousarray(points.T)).T
         return (pulled * points).sum(1), pulled
+
+
+def slices(n: int, size: int) -> Iterator[slice]:
+    """`n` things, at most `size` at a time."""
+    size = max(1, size)
+    return (slice(first, min(first + size, n)) for first in range(0, n, size))

@@ -18,7 +18,7 @@ import numpy as np
 from .._arrays._draws import Nodes
 from .._arrays._roots import is_diagonal
 from .._density._protocol import EvidenceSlopes, Expectation
-from ._density import AT_ONCE, Block, ModelDensity
+from ._density import AT_ONCE, Block, ModelDensity, slices
 
 # Steps on the way to a mode before Newton's, and nats that one must gain.
 MOST_APPROACHES, NEAR = 50, 0.1
@@ -28,7 +28,7 @@ class OnePredictor(ModelDensity):
     def values(self, points):
         total = self._log_prior(self._prior_at_points(points)[0])
         for block in self.blocks():
-            for some in _slices(len(points), len(block.y)):
+            for some in slices(len(points), AT_ONCE // len(block.y)):
                 eta = block.phi @ points[some].T + np.reshape(block.offset, (-1, 1))
                 (value,) = self._derivatives(block, eta, 0)
                 total[some] += block.weight @ value
@@ -40,7 +40,7 @@ class OnePredictor(ModelDensity):
         slopes = [self._prior_slopes(float(square.mean()))] if learns else []
         for block in self.blocks():
             in_design = np.zeros_like(block.phi) if learns else None
-            for some in _slices(len(points), len(block.y)):
+            for some in slices(len(points), AT_ONCE // len(block.y)):
                 eta = block.phi @ points[some].T + np.reshape(block.offset, (-1, 1))
                 found = self._derivatives(block, eta, 1)
                 slope = found[1] * block.weight[:, None]
@@ -75,7 +75,7 @@ class OnePredictor(ModelDensity):
         last = -math.inf
         for _ in range(MOST_APPROACHES):
             value, pull = self._log_prior(point @ (pulled := self._prior_times(point))), -pulled
-            precision = np.zeros((self.dim, self.dim))
+            hessian = np.zeros((self.dim, self.dim))
             for block in self.blocks():
                 eta = block.phi @ point + block.offset
                 one, slope = self._derivatives(block, eta, 1)
@@ -84,8 +84,8 @@ class OnePredictor(ModelDensity):
                     return point
                 value += float(block.weight @ one)
                 pull += block.phi.T @ (block.weight * slope)
-                precision += _weighted_square(block.phi, -block.weight * curvature)
-            there = self._solved(point, pull, precision)
+                hessian += _weighted_square(block.phi, -block.weight * curvature)
+            there = self._solved(point, pull, hessian)
             if not value > last + NEAR or there is None:
                 break
             last, point = value, there[0]
@@ -133,9 +133,6 @@ class OnePredictor(ModelDensity):
         nothing = np.zeros(self.n_hyper)
         return EvidenceSlopes(self._sum_slopes(*slopes), mixed, in_w, nothing)
 
-    def _prior_trace(self, root: np.ndarray) -> float:
-        return float((root * self._prior_times(root)).sum())
-
     def _add_mixed(self, mixed, block, mode, slope, bend, own) -> None:
         """`d^2 l / dw dtheta = (dPhi)^T l' + Phi^T (l'' dPhi w + dl'/dtheta)`."""
         parts = (block.rows, self.shared, self.hyper, block.phi[:, :-1])
@@ -181,11 +178,11 @@ class OnePredictor(ModelDensity):
         return Expectation(value, gradient, cross, self._sum_slopes(*slopes))
 
     def of_sites(self, mean, slope, curvature):
-        precision, pull = np.zeros((self.dim, self.dim)), -self._prior_times(mean)
+        hessian, pull = np.zeros((self.dim, self.dim)), -self._prior_times(mean)
         for block in self.blocks():
             pull += block.phi.T @ slope[block.which]
-            precision += _weighted_square(block.phi, -curvature[block.which])
-        return self._solved(mean, pull, precision)
+            hessian += _weighted_square(block.phi, -curvature[block.which])
+        return self._solved(mean, pull, hessian)
 
     def expected_by_row(self, mean, root, rule):
         found = np.empty(self.n_rows)
@@ -211,9 +208,3 @@ def _weighted_square(phi: np.ndarray, by: np.ndarray) -> np.ndarray:
         root = np.sqrt(-by)[:, None] * phi
         return -(root.T @ root)
     return phi.T @ (by[:, None] * phi)
-
-
-def _slices(n: int, n_rows: int):
-    """Points that are looked at together."""
-    size = max(1, AT_ONCE // max(1, n_rows))
-    return (slice(first, first + size) for first in range(0, n, size))

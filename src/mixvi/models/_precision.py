@@ -2,7 +2,6 @@
 a sparse matrix. Every linear predictor has weights with the same prior."""
 
 import dataclasses
-import math
 from typing import Any
 
 import numpy as np
@@ -52,7 +51,7 @@ class Precision:
             return (self.matrix * columns.T).T
         return self.matrix @ columns
 
-    def add_to(self, hessian: np.ndarray, scale: float) -> np.ndarray:
+    def taken_from(self, hessian: np.ndarray, scale: float) -> np.ndarray:
         """`hessian - scale Lambda_0`, in place."""
         if self.is_diagonal:
             hessian[np.diag_indices(self.size)] -= scale * self.matrix
@@ -96,6 +95,3 @@ def _refuse_shape(shape: tuple, size: int) -> None:
 def _refuse(bad: Any) -> None:
     if bad:
         raise InputError("prior_precision must be finite, symmetric and positive (definite).")
-
-
-LOG_2PI = math.log(2 * math.pi)

@@ -17,6 +17,7 @@ from .._fit._posterior import Posterior
 from ..metrics import LPD
 from ._basis import Rows, Shared
 from ._by_jax import in_double
+from ._density import slices
 from ._likelihoods import Hyper, log_sum
 from ._model import Model
 from ._noise import RealLikelihood
@@ -189,10 +190,10 @@ class Predictive:
         y, likelihood = np.asarray(y, dtype=np.float64), self.model.likelihood
         rng, outputs = generator(0, SAMPLE), self.outputs
         over_draws, over_points = np.zeros(len(w)), np.full(len(y), -np.inf)
-        for part in _blocks(len(w), DRAWS_AT_ONCE):
+        for part in slices(len(w), DRAWS_AT_ONCE):
             n = len(w[part])
             other = None if rest is None else drawn(rest, rng, n * outputs)
-            for some in _blocks(len(y), 512):
+            for some in slices(len(y), 512):
                 eta = design[some] @ w[part].reshape(-1, design.shape[1]).T
                 eta = eta if other is None else eta + other[some]
                 eta = eta if outputs == 1 else eta.reshape(len(eta), -1, outputs)
@@ -226,7 +227,7 @@ class Predictive:
         """`per_row`: numbers that are made for each row on the way."""
         leaves = list(_leaves(rows))
         n, size = len(leaves[0]), max(16, AT_ONCE // max(per_row, 1))
-        done = [function(_taken(rows, some)) for some in _blocks(max(n, 1), size)]
+        done = [function(_taken(rows, some)) for some in slices(max(n, 1), size)]
         if isinstance(done[0], tuple):
             return tuple(np.concatenate(parts) for parts in zip(*done, strict=True))
         return np.concatenate(done)
@@ -235,10 +236,6 @@ class Predictive:
 def drawn(rest: np.ndarray, rng: np.random.Generator, n: int) -> np.ndarray:
     """`n` draws of what a kernel leaves over, (rows, n)."""
     return colour(rest, rng.standard_normal((n, len(rest)))).T
-
-
-def _blocks(n: int, size: int) -> Iterator[slice]:
-    return (slice(first, min(first + size, n)) for first in range(0, n, size))
 
 
 def _leaves(rows: Any) -> Iterator[np.ndarray]:

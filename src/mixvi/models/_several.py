@@ -10,7 +10,6 @@ The rule's nodes zeta are in K dimensions; the bound's derivative in `S_n` follo
 """
 
 import functools
-from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
@@ -18,7 +17,7 @@ import numpy as np
 from .._arrays._draws import SETS, Nodes
 from .._arrays._roots import is_diagonal
 from .._density._protocol import EvidenceSlopes, Expectation
-from ._density import AT_ONCE, Block, ModelDensity
+from ._density import AT_ONCE, Block, ModelDensity, slices
 
 # Numbers of an array at nodes that stay in the processor's cache.
 IN_CACHE = 2**16
@@ -28,7 +27,7 @@ class SeveralPredictors(ModelDensity):
     def values(self, points):
         total = self._log_prior(self._prior_at_points(points)[0])
         for block in self.blocks():
-            for some in _slices(len(points), AT_ONCE // (len(block.y) * self.n_predictors)):
+            for some in slices(len(points), AT_ONCE // (len(block.y) * self.n_predictors)):
                 eta = self._eta(block, points[some])
                 (value,) = self.likelihood.several(block.y, eta, self.hyper, order=0)
                 total[some] += block.weight @ value
@@ -40,7 +39,7 @@ class SeveralPredictors(ModelDensity):
         slopes = [self._prior_slopes(float(square.mean()))] if learns else []
         for block in self.blocks():
             in_design = np.zeros_like(block.phi) if learns else None
-            for some in _slices(len(points), AT_ONCE // (len(block.y) * self.n_predictors)):
+            for some in slices(len(points), AT_ONCE // (len(block.y) * self.n_predictors)):
                 value, slope = self.likelihood.several(
                     block.y, self._eta(block, points[some]), self.hyper
                 )
@@ -105,8 +104,7 @@ class SeveralPredictors(ModelDensity):
     def evidence_slopes(self, mode, root):
         prior = self._prior_slopes(float(mode @ self._prior_times(mode)))
         if "log_alpha" in prior:
-            trace = float((root * self._prior_times(root)).sum())
-            prior["log_alpha"] = prior["log_alpha"] - 0.5 * trace
+            prior["log_alpha"] = prior["log_alpha"] - 0.5 * self._prior_trace(root)
         slopes, in_w = [prior], np.zeros(self.dim)
         mixed = np.zeros((self.dim, self.n_hyper))
         covariance, w = root @ root.T, self._by_output(mode)
@@ -203,11 +201,11 @@ class SeveralPredictors(ModelDensity):
         return 2 * np.einsum("nkl,nkld->nd", in_covariance, spread, optimize=True)
 
     def of_sites(self, mean, slope, curvature):
-        precision, pull = np.zeros((self.dim, self.dim)), -self._prior_times(mean)
+        hessian, pull = np.zeros((self.dim, self.dim)), -self._prior_times(mean)
         for block in self.blocks():
             pull += (slope[block.which].T @ block.phi).ravel()
-            precision += self._assembled(block.phi, -curvature[block.which])
-        return self._solved(mean, pull, precision)
+            hessian += self._assembled(block.phi, -curvature[block.which])
+        return self._solved(mean, pull, hessian)
 
     def expected_by_row(self, mean, root, rule):
         found = np.empty(self.n_rows)
@@ -225,7 +223,7 @@ class SeveralPredictors(ModelDensity):
         centre = self._eta(block, mean[None])
         values, slopes, in_root = np.empty(n), np.empty((n, k)), np.empty((n, k, k))
         nodes, group = _by_set(rule), self.groups[block.which] % SETS
-        for some in _slices(n, max(1, IN_CACHE // (k * len(rule.weights)))):
+        for some in slices(n, max(1, IN_CACHE // (k * len(rule.weights)))):
             z = nodes[group[some]]
             eta = centre[some] + factor[some] @ z
             value, slope = self.likelihood.several(block.y[some], eta, self.hyper)
@@ -241,14 +239,8 @@ class SeveralPredictors(ModelDensity):
         return max(16, min(super()._rows_at_once, 2**22 // max(k * k * self.n_weights, 512 * k)))
 
 
-def _slices(n: int, size: int) -> Iterator[slice]:
-    size = max(1, size)
-    return (slice(first, first + size) for first in range(0, n, size))
-
-
 @functools.lru_cache(maxsize=8)
-def _nodes_by_set(key: int, z: Any) -> np.ndarray:
-    del key
+def _nodes_by_set(z: Any) -> np.ndarray:
     return np.ascontiguousarray(z.array.transpose(1, 2, 0))
 
 
@@ -267,7 +259,7 @@ class _Held:
 
 def _by_set(rule: Nodes) -> np.ndarray:
     """(sets, K, nodes)"""
-    return _nodes_by_set(len(rule.weights), _Held(rule.z))
+    return _nodes_by_set(_Held(rule.z))
 
 
 def row_roots(covariance: np.ndarray) -> np.ndarray:
