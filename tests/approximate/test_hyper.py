@@ -10,11 +10,11 @@ import pytest
 from scipy import optimize
 
 import mixvi
-from mixvi._approximate._evidence import _place, evidence_gradient
+from mixvi._approximate._evidence import Evidence, _place, evidence_gradient
 from mixvi._approximate._laplace import covariance_root, laplace
+from mixvi._approximate._profile import Profile, carried, stein_learning
 from mixvi._approximate._search import Stop
-from mixvi._approximate._stein import Move, _cut, stein
-from mixvi._approximate._tilt import Learnt, Tilt, tilted
+from mixvi._approximate._tilt import Learnt, tilted
 from mixvi._errors import Code
 from targets import DOUBLE, cauchy_data, density_with_hyper, points
 
@@ -142,8 +142,8 @@ def test_a_density_that_factorises_has_the_same_slope():
     np.testing.assert_allclose(values, density.values(z), rtol=1e-12)
 
 
-@pytest.mark.parametrize("drift", [0.0, 0.3])
-def test_stein_steps_learn_the_hyperparameter_of_a_conjugate_model(drift):
+@pytest.mark.parametrize("begin", [0.0, -3.0])
+def test_the_whole_covariance_learns_the_hyperparameter_of_a_conjugate_model(begin):
     """y ~ N(w, 1), w ~ N(0, v): the evidence is highest where 1 + v is the mean square of y."""
     y = np.array([1.0, -3.0, 2.0, 4.0, 0.5])
 
@@ -151,10 +151,9 @@ def test_stein_steps_learn_the_hyperparameter_of_a_conjugate_model(drift):
         return (-0.5 * (y - w) ** 2 - 0.5 * w**2 * jnp.exp(-h) - 0.5 * h).sum()
 
     density, _, _ = density_with_hyper(log_density, np.zeros(5), None, 0.0)
-    tilt = Tilt(np.zeros(1), np.eye(1), drift * np.ones((5, 1)))
-    learnt = Learnt(tilt, np.zeros(1), np.zeros(1))
+    learnt = Learnt.at(np.array([begin]), np.zeros((5, 1)), np.zeros(1))
     stop = Stop(tol=1e-8, max_steps=300)
-    found = stein(density, np.zeros(5), np.eye(5), points(64, 5), stop, learnt=learnt)
+    found = stein_learning(density, np.zeros(5), np.eye(5), points(64, 5), stop, learnt)
     assert found.code is Code.OK
     v = np.mean(y**2) - 1
     assert found.learnt.theta[0] == pytest.approx(np.log(v), abs=1e-6)
@@ -162,17 +161,36 @@ def test_stein_steps_learn_the_hyperparameter_of_a_conjugate_model(drift):
     np.testing.assert_allclose(found.root @ found.root.T, v / (1 + v) * np.eye(5), atol=1e-6)
 
 
-@pytest.mark.parametrize("in_proportion", [True, False])
-def test_a_step_is_cut_in_proportion_where_its_parts_depend_on_each_other(in_proportion):
-    move = Move(np.array([8.0, -2.0]), np.diag([1.0, -0.5]), np.array([0.25]))
-    tilt = Tilt(np.zeros(1), np.eye(1), np.zeros((2, 1)))
-    cut, factor, size = _cut(move, 1.0, tilt, in_proportion)
-    # half of the mean's way, 4, is the longest part
-    np.testing.assert_allclose(cut.mean, [2.0, -0.5])
-    shrunk = 4.0 if in_proportion else 1.0
-    np.testing.assert_allclose(cut.tau, [0.25 / shrunk])
-    np.testing.assert_allclose(factor, np.diag(np.exp([1.0 / shrunk, -0.5 / shrunk])))
-    assert size == pytest.approx(1.0)
+def test_the_slope_of_the_best_bound_is_that_of_differences():
+    """The envelope theorem, with the mean following the mode."""
+    log_density, init, data, hyper = MODELS["logistic"]
+    density, start, theta = density_with_hyper(log_density, init, data, hyper)
+    found, rule = laplace(density, start), points(64, 10)
+    at = (Evidence(density, start, "raise"), rule, Stop(tol=1e-9), found.mode, found.root)
+    profile = Profile(density, *at, None)
+    _, gradient = profile(theta)
+    for i, step in enumerate(1e-4 * np.eye(len(theta))):
+        ahead, behind = profile(theta + step)[0], profile(theta - step)[0]
+        assert gradient[i] == pytest.approx((ahead - behind) / 2e-4, rel=1e-4)
+
+
+def test_a_gaussian_is_carried_along_with_laplaces():
+    """As it is to the old one, so it is to the new one; for the old one itself that is known."""
+    log_density, init, data, hyper = MODELS["logistic"]
+    density, start, theta = density_with_hyper(log_density, init, data, hyper)
+    evidence = Evidence(density, start, "raise")
+    old, new = evidence.at(theta), evidence.at(theta + 0.3)
+    mean, root = carried(old.found.mode, old.found.root, old, new)
+    np.testing.assert_allclose(mean, new.found.mode, atol=1e-12)
+    np.testing.assert_allclose(root @ root.T, new.found.root @ new.found.root.T, atol=1e-12)
+    m, a = np.arange(10) / 10, np.diag(np.arange(1, 11.0))
+    mean, root = carried(old.found.mode + old.found.root @ m, old.found.root @ a, old, new)
+    np.testing.assert_allclose(mean, new.found.mode + new.found.root @ m, atol=1e-10)
+    wanted = new.found.root @ a
+    np.testing.assert_allclose(root @ root.T, wanted @ wanted.T, atol=1e-10)
+    # the change of the root is symmetric: no draw is turned
+    change = np.linalg.solve(old.found.root @ a, root)
+    np.testing.assert_allclose(change, change.T, atol=1e-10)
 
 
 def test_in_tilted_coordinates_the_bound_curves_by_one():

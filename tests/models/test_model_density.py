@@ -210,8 +210,8 @@ def test_small_blocks_change_nothing(basis, likelihood, monkeypatch):
     monkeypatch.setattr(_density, "KEPT", 0)
     monkeypatch.setattr(_density.ModelDensity, "_rows_at_once", 3)
     monkeypatch.setattr(models._several.SeveralPredictors, "_rows_at_once", 3)
-    for module in (models._one, models._several):
-        monkeypatch.setattr(module, "AT_ONCE", 4)
+    monkeypatch.setattr(_density, "IN_CACHE", 4)
+    monkeypatch.setattr(_density, "LEAST_POINTS", 1)
     density = density_of(basis, likelihood)
     sizes = [len(block.y) for block in density.blocks()]
     assert sizes == [3, 3, 3, 2]

@@ -29,7 +29,6 @@ from .._density._protocol import (
     averaged,
     coloured,
 )
-from ._tilt import Tilt
 
 Vector = Float[np.ndarray, " dim"]
 Square = Float[np.ndarray, "dim dim"]
@@ -42,27 +41,27 @@ def entropy(root: Matrix) -> float:
 
 @dataclasses.dataclass(frozen=True)
 class Shape:
-    """The bound of `N(mean, root root^T)` with its slopes; `in_tau`: in the coordinates of
-    hyperparameters that are learnt."""
+    """The bound of `N(mean, root root^T)` with its slopes; `in_theta`: in the hyperparameters, the
+    Gaussian held."""
 
     elbo: float
     pull: Vector
     bend: Square
-    in_tau: Float[np.ndarray, " tau"] = dataclasses.field(default_factory=lambda: NOTHING)
+    in_theta: Float[np.ndarray, " hyper"] = dataclasses.field(default_factory=lambda: NOTHING)
 
     @classmethod
-    def of(cls, expected: Expectation, root: Square, tilt: Tilt | None = None) -> "Shape":
+    def of(cls, expected: Expectation, root: Square) -> "Shape":
         bent = root.T @ dense(expected.cross)
         bound = expected.value + entropy(root)
-        in_tau = NOTHING if tilt is None else tilt.slope(expected)
-        return cls(bound, root.T @ expected.gradient, -0.5 * (bent + bent.T), in_tau)
+        pull = root.T @ expected.gradient
+        return cls(bound, pull, -0.5 * (bent + bent.T), expected.hyper)
 
     @property
     def finite(self) -> bool:
         return math.isfinite(self.elbo) and bool(
             np.isfinite(self.pull).all()
             and np.isfinite(self.bend).all()
-            and np.isfinite(self.in_tau).all()
+            and np.isfinite(self.in_theta).all()
         )
 
     @functools.cached_property

@@ -62,7 +62,7 @@ class Tuned:
 
 
 @dataclasses.dataclass(frozen=True)
-class _Place:
+class LaplaceAt:
     """Hyperparameters, the Laplace approximation there, and how its evidence changes.
 
     `evidence`: of the mode itself, from which the place found is as far as its Newton step. That
@@ -84,8 +84,8 @@ class Evidence:
     def __init__(self, density: Density, start: Vector, on_indefinite: str, is_rough: bool = False):
         self.density, self.start, self.on_indefinite = density, start, on_indefinite
         self.is_rough = is_rough
-        self.last: _Place | None = None
-        self.highest: _Place | None = None
+        self.last: LaplaceAt | None = None
+        self.highest: LaplaceAt | None = None
 
     def solved(self, theta: Hyper, near: Vector) -> Laplace:
         return laplace(self.density.at(theta), near, self.on_indefinite)
@@ -105,6 +105,11 @@ class Evidence:
             if self.highest is None or here.evidence > self.highest.evidence:
                 self.highest = here
         return (here.evidence, here.gradient) if sound else (-math.inf, 0 * theta)
+
+    def at(self, theta: Hyper) -> LaplaceAt | None:
+        """The place itself, where it has an evidence."""
+        value, _ = self(theta)
+        return self.last if math.isfinite(value) else None
 
 
 def tuned_laplace(
@@ -167,22 +172,22 @@ def _so_far(evidence: Evidence, found: Summit) -> tuple[Laplace, Tuned]:
     return last.found, Tuned(*at, at_edge=False, n_passes=found.n_passes, code=found.code)
 
 
-def _near(density: Density, theta: Hyper, last: _Place) -> Vector:
+def _near(density: Density, theta: Hyper, last: LaplaceAt) -> Vector:
     """Where the last mode would have moved to, if that is better than where it is."""
     moved = last.found.mode + last.drift @ (theta - last.theta)
     at_moved, at_last = density.values(np.stack([moved, last.found.mode]))
     return moved if at_moved > at_last else last.found.mode
 
 
-def _place(density: Density, theta: Hyper, found: Laplace) -> _Place:
+def _place(density: Density, theta: Hyper, found: Laplace) -> LaplaceAt:
     slopes = density.evidence_slopes(found.mode, found.root)
     gradient, drift = evidence_gradient(slopes, found.root)
     newton_step = found.root @ (found.root.T @ found.gradient)
     evidence = found.log_evidence + float(slopes.in_w @ newton_step)
-    return _Place(theta, found, evidence, gradient, drift, steepest_fall(density, found))
+    return LaplaceAt(theta, found, evidence, gradient, drift, steepest_fall(density, found))
 
 
-def _slack(evidence: Evidence, last: _Place, begin: Hyper) -> Hyper:
+def _slack(evidence: Evidence, last: LaplaceAt, begin: Hyper) -> Hyper:
     """Evidence lost by going as far again, one hyperparameter at a time."""
     travel = last.theta - begin
     beyond = np.where(travel < 0, -1.0, 1.0) * np.maximum(np.abs(travel), LEAST_TRAVEL)

@@ -117,9 +117,11 @@ def quasi_newton(
     dense: bool = True,
     longest_step: float = LONGEST_STEP,
     watched: Watched = unwatched,
+    noise: float = 0.0,
 ) -> Summit:
     """`first`: the inverse Hessian of the negative bound at the start, times a vector; the identity
-    when left out. `watched` is told at every pass where the search has come to."""
+    when left out. `noise`: of a value, beside rounding. `watched` is told at every pass where the
+    search has come to."""
     point, (value, gradient) = start, evaluate(start)
     inverse = _InverseHessian(start.size, first, dense)
     n_passes, n_restarts, gain, misjudged = 1, 0, math.inf, False
@@ -147,8 +149,8 @@ def quasi_newton(
             new_value, new_gradient = evaluate(there)
             n_passes += 1
             finite = math.isfinite(new_value) and bool(np.isfinite(new_gradient).all())
-            noise = 8 * rounding * abs(value)
-            if finite and new_value >= value + SLOPE * share * 2 * gain - noise:
+            least = value + SLOPE * share * 2 * gain - noise - 8 * rounding * abs(value)
+            if finite and new_value >= least:
                 inverse.learn(share * step, gradient - new_gradient)
                 # A search that rises by more than it foresaw does not know its own curvature.
                 rise = new_value - value

@@ -3,9 +3,7 @@
 `mu <- mu + L p`, `L <- L exp(E)`: with `pull` and `bend` the step `p = bend^-1 pull`,
 `E = -(1/2) log bend` is Newton's for a Gaussian target. Steps are cut to a trusted length, the
 bound never falls, and what past steps taught about the curvature (limited-memory BFGS, with that
-Newton step as its first guess) replaces the slow tail of plain Stein steps. Hyperparameters that
-are learnt take part in the same steps, in the coordinates of `Tilt`, in which the bound curves by
-about one.
+Newton step as its first guess) replaces the slow tail of plain Stein steps.
 """
 
 import collections
@@ -15,22 +13,19 @@ import math
 import numpy as np
 from jaxtyping import Float
 
-from .._density._protocol import NOTHING, Density, Rule
+from .._density._protocol import Density, Rule
 from .._errors import Code
 from .._watch import tell
 from ._bound import Shape
 from ._newton import resolved
 from ._search import Stop
-from ._tilt import Learnt, Tau, Tilt
+from ._tilt import Learnt
 
 # Of a step: the log factor by which a width may change, and half the way of the mean in sds.
 FIRST_REACH, LONGEST_REACH, SHORTEST_REACH = 1.0, 4.0, 1e-9
 # The rise that a parabola would make: enough to accept / to trust less / to trust more.
 ACCEPT, POOR, GOOD = 0.01, 0.1, 0.5
-# Ridges along which hyperparameters drag the Gaussian take more of them.
-PAIRS_KEPT, PAIRS_LEARNING = 20, 40
-# Hyperparameters live on a log scale or one like it: no step goes far on it.
-LONGEST_HYPER_STEP = 1.0
+PAIRS_KEPT = 20
 # A root that has grown by this factor is on its way to infinity.
 RAN_OFF = 1e10
 
@@ -40,31 +35,22 @@ Square = Float[np.ndarray, "dim dim"]
 
 @dataclasses.dataclass(frozen=True)
 class Move:
-    """A step of the mean (in standard deviations), of the symmetric log root, and of the
-    hyperparameters."""
+    """A step of the mean (in standard deviations) and of the symmetric log root."""
 
     mean: Vector
     log_root: Square
-    tau: Tau = dataclasses.field(default_factory=lambda: NOTHING)
 
     def dot(self, other: "Move") -> float:
-        of_gaussian = self.mean @ other.mean + (self.log_root * other.log_root).sum()
-        return float(of_gaussian + self.tau @ other.tau)
+        return float(self.mean @ other.mean + (self.log_root * other.log_root).sum())
 
     def plus(self, factor: float, other: "Move") -> "Move":
-        return Move(
-            self.mean + factor * other.mean,
-            self.log_root + factor * other.log_root,
-            self.tau + factor * other.tau,
-        )
+        return Move(self.mean + factor * other.mean, self.log_root + factor * other.log_root)
 
     def size(self) -> float:
-        widths = max(0.5 * np.abs(self.mean).max(), np.abs(self.log_root).max())
-        return float(max(widths, np.abs(self.tau).max(initial=0.0)))
+        return float(max(0.5 * np.abs(self.mean).max(), np.abs(self.log_root).max()))
 
     def largest(self) -> float:
-        parts = (self.mean, self.log_root, self.tau)
-        return float(max(np.abs(part).max(initial=0.0) for part in parts))
+        return float(max(np.abs(self.mean).max(), np.abs(self.log_root).max()))
 
 
 class Past:
@@ -80,6 +66,11 @@ class Past:
 
     def forget(self) -> None:
         self.pairs.clear()
+
+    def copy(self) -> "Past":
+        other = Past()
+        other.pairs.extend(self.pairs)
+        return other
 
 
 @dataclasses.dataclass(frozen=True)
@@ -122,31 +113,20 @@ def stein(
     learnt: Learnt | None = None,
 ) -> SteinState:
     """From `N(mean, root root^T)` to where the test of `stop` is met. `past`: of steps over other
-    draws. `learnt`: hyperparameters that take part, from where they have come to."""
-    tilt = Tilt.none(len(mean)) if learnt is None else learnt.tilt
-    tau = tilt.start if learnt is None else learnt.tau
-    past = past or Past(PAIRS_LEARNING if tilt.size else PAIRS_KEPT)
-    widest = RAN_OFF * np.abs(root).max()
+    draws. `learnt`: hyperparameters that are learnt, at which the density is taken."""
+    learnt = Learnt.nothing(len(mean)) if learnt is None else learnt
+    past, widest = past or Past(), RAN_OFF * np.abs(root).max()
 
-    def shape_at(mean: Vector, root: Square, tau: Tau) -> Shape:
-        return Shape.of(tilt.bind(density, tau).expect(mean, root, rule), root, tilt)
+    def shape_at(mean: Vector, root: Square) -> Shape:
+        return Shape.of(density.expect(mean, root, rule), root)
 
-    shape, reach, gain, n_passes, refused = (
-        shape_at(mean, root, tau),
-        FIRST_REACH,
-        math.inf,
-        1,
-        False,
-    )
+    shape, reach, gain, n_passes = shape_at(mean, root), FIRST_REACH, math.inf, 1
 
     def ended(code: Code, move: Move | None = None) -> SteinState:
-        there = (mean, root)
-        # Where hyperparameters move, a step that is not looked at would part them from the density.
-        if move is not None and not tilt.size:
-            there = _moved(mean, root, *_cut(move, reach, tilt, in_proportion=False)[:2], tilt)
-        evaluated_at = mean, root
-        here, bound = Learnt(tilt, tau, shape.in_tau), tilt.bind(density, tau)
-        return SteinState(bound, here, *there, evaluated_at, shape, past, gain, n_passes, code)
+        at = there = (mean, root)
+        if move is not None:
+            there = _moved(mean, root, *_cut(move, reach)[:2])
+        return SteinState(density, learnt, *there, at, shape, past, gain, n_passes, code)
 
     if not shape.finite:
         return ended(Code.NON_FINITE_DRAWS)
@@ -161,15 +141,14 @@ def stein(
             return ended(Code.BOUND_STUCK)
         if n_passes >= stop.max_steps:
             return ended(Code.BOUND_OUT_OF_STEPS)
-        on_ridge = tilt.size > 0
-        cut, factor, length = _cut(move, reach, tilt, in_proportion=on_ridge and bool(past.pairs))
+        cut, factor, length = _cut(move, reach)
         rise = 0.5 * cut.dot(gradient)  # along a parabola whose top is the move's end
-        new_mean, new_root = _moved(mean, root, cut, factor, tilt)
-        new, n_passes = shape_at(new_mean, new_root, tau + cut.tau), n_passes + 1
+        new_mean, new_root = _moved(mean, root, cut, factor)
+        new, n_passes = shape_at(new_mean, new_root), n_passes + 1
         ratio = _ratio(shape, new, rise, density.resolution)
         if ratio > ACCEPT:
             past.learn(cut, gradient.plus(-1.0, _gradient(new)))
-            mean, root, tau, shape, refused = new_mean, new_root, tau + cut.tau, new, False
+            mean, root, shape = new_mean, new_root, new
             if ratio > GOOD:
                 reach = min(2 * reach, LONGEST_REACH)
             elif ratio < POOR:
@@ -177,13 +156,11 @@ def stein(
             if np.abs(root).max() > widest:
                 return ended(Code.RAN_OFF)
             continue
-        # A refused step is first put down to a misleading past, then to its length; along the
-        # ridges of hyperparameters, where a past is dear, the other way round.
-        if past.pairs and (refused or not on_ridge):
+        # A refused step is first put down to a misleading past, then to its length.
+        if past.pairs:
             past.forget()
         else:
             reach = 0.25 * min(reach, length)
-        refused = True
 
 
 def told(state: SteinState, rule: Rule) -> None:
@@ -210,18 +187,15 @@ def _settled(
 
 def _gain_left(shape: Shape, gradient: Move, move: Move) -> float:
     """By the Gaussian model, or by the parabola of the next move where past steps know of more."""
-    of_hyper = 0.5 * float(shape.in_tau @ shape.in_tau)
-    return max(shape.gain_mean + shape.gain_root + of_hyper, 0.5 * move.dot(gradient))
+    return max(shape.gain_mean + shape.gain_root, 0.5 * move.dot(gradient))
 
 
 def _gradient(shape: Shape) -> Move:
-    return Move(shape.pull, np.eye(len(shape.pull)) - shape.bend, shape.in_tau)
+    return Move(shape.pull, np.eye(len(shape.pull)) - shape.bend)
 
 
-def _moved(
-    mean: Vector, root: Square, move: Move, factor: Square, tilt: Tilt
-) -> tuple[Vector, Square]:
-    return mean + root @ move.mean + tilt.drift @ move.tau, root @ factor
+def _moved(mean: Vector, root: Square, move: Move, factor: Square) -> tuple[Vector, Square]:
+    return mean + root @ move.mean, root @ factor
 
 
 def _move(shape: Shape, gradient: Move, past: Past, reach: float) -> Move:
@@ -234,7 +208,7 @@ def _move(shape: Shape, gradient: Move, past: Past, reach: float) -> Move:
         """With the Gaussian model's curvature: `bend` for the mean, `b_i + b_j` for the root."""
         turned = vectors.T @ q.log_root @ vectors / (floored[:, None] + floored)
         along = (vectors.T @ q.mean) / floored
-        return Move(vectors @ along, vectors @ turned @ vectors.T, q.tau)
+        return Move(vectors @ along, vectors @ turned @ vectors.T)
 
     if past.pairs:
         q, amounts = gradient, []
@@ -249,21 +223,14 @@ def _move(shape: Shape, gradient: Move, past: Past, reach: float) -> Move:
     # A width along a direction without curvature grows as far as is trusted.
     logs = np.where(values > 0, -0.5 * np.log(np.where(values > 0, values, 1.0)), np.inf)
     logs = np.clip(logs, -reach, reach)
-    return Move(newton(gradient).mean, (vectors * logs) @ vectors.T, gradient.tau)
+    return Move(newton(gradient).mean, (vectors * logs) @ vectors.T)
 
 
-def _cut(move: Move, reach: float, tilt: Tilt, in_proportion: bool) -> tuple[Move, Square, float]:
-    """The move within reach, the exponential of its log root, and its size. Parts that depend on
-    each other are cut in proportion."""
+def _cut(move: Move, reach: float) -> tuple[Move, Square, float]:
+    """The move within reach, the exponential of its log root, and its size."""
     values, vectors = np.linalg.eigh(move.log_root)
-    hyper_step = np.abs(tilt.scale @ move.tau).max(initial=0.0)
     of_mean = max(0.5 * np.abs(move.mean).max() / reach, 1.0)
-    of_hyper = max(hyper_step / min(reach, LONGEST_HYPER_STEP), 1.0)
-    if in_proportion:
-        of_mean = of_hyper = max(of_mean, of_hyper, np.abs(values).max() / reach)
-        widths = values / of_mean
-    else:
-        widths = np.clip(values, -reach, reach)
-    cut = Move(move.mean / of_mean, (vectors * widths) @ vectors.T, move.tau / of_hyper)
-    size = max(np.abs(widths).max(), 0.5 * np.abs(cut.mean).max(), hyper_step / of_hyper)
+    widths = np.clip(values, -reach, reach)
+    cut = Move(move.mean / of_mean, (vectors * widths) @ vectors.T)
+    size = max(np.abs(widths).max(), 0.5 * np.abs(cut.mean).max())
     return cut, (vectors * np.exp(widths)) @ vectors.T, float(size)

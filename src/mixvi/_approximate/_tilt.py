@@ -64,6 +64,15 @@ class Learnt:
     tau: Tau
     gradient: Tau
 
+    @classmethod
+    def nothing(cls, dim: int) -> "Learnt":
+        return cls(Tilt.none(dim), np.zeros(0), np.zeros(0))
+
+    @classmethod
+    def at(cls, theta: Hyper, drift: Float[np.ndarray, "dim hyper"], gradient: Hyper) -> "Learnt":
+        """In coordinates that begin there."""
+        return cls(Tilt(theta, np.eye(len(theta)), drift), np.zeros_like(theta), gradient)
+
     @property
     def theta(self) -> Hyper:
         return self.tilt.at(self.tau)

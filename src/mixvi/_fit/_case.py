@@ -13,7 +13,7 @@ from .._approximate._evidence import Tuned
 from .._approximate._laplace import Laplace, eigen_root
 from .._approximate._search import Stop
 from .._approximate._stein import SteinState
-from .._approximate._tilt import Tilt, tilted
+from .._approximate._tilt import Learnt, Tilt, tilted
 from .._arrays._draws import FIXED, Draws, Matched, Quadrature
 from .._density._counted import Counted
 from .._density._protocol import Density, Matrix, Points, Rule
@@ -101,6 +101,13 @@ class Case:
             return Tilt.none(self.problem.dim)
         theta, drift = self.tuned.theta, self.tuned.drift
         return tilted(self.density, theta, drift, self.anchor.centre, root, rule)
+
+    @property
+    def learnt(self) -> Learnt:
+        """Where Laplace's evidence has put the hyperparameters."""
+        if self.tuned is None:
+            return Learnt.nothing(self.problem.dim)
+        return Learnt.at(self.tuned.theta, self.tuned.drift, self.tuned.gradient)
 
     @property
     def anchor(self) -> Anchor:

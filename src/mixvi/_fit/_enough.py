@@ -10,6 +10,7 @@ from .._approximate._bound import Inspection, inspect, lost_to_rule
 from .._approximate._climb import FamilyState, climb, resume
 from .._approximate._families import Family
 from .._approximate._levels import stein_on_many
+from .._approximate._profile import stein_learning
 from .._approximate._search import Stop
 from .._approximate._stein import SteinState, stein
 from .._arrays._draws import OTHER_NODES, Draws, Quadrature
@@ -55,8 +56,11 @@ class Searching:
         if isinstance(state, SteinState) and _paired(coarse) and _paired(rule):
             state = stein_on_many(case.density, state, coarse, rule, stop)
         elif isinstance(state, SteinState):
-            at = (case.density, state.mean, state.root)
-            state = stein(*at, rule, stop, state.past, state.learnt)
+            at = (case.density, state.mean, state.root, rule, stop)
+            if case.learns:
+                state = stein_learning(*at, state.learnt, state.past)
+            else:
+                state = stein(*at, state.past)
         else:
             around = (case.density, case.anchor, self.family, rule, state.params)
             state = resume(*around, stop, case.options.optimiser, state.learnt.tilt)

@@ -25,7 +25,7 @@ from .._approximate._bound import Inspection, Shape
 from .._approximate._climb import FamilyState
 from .._approximate._laplace import Laplace
 from .._approximate._stein import Past, SteinState
-from .._approximate._tilt import Learnt, Tilt
+from .._approximate._tilt import Learnt
 from .._arrays._draws import Draws, Matched
 from .._density._batch import BatchDensity
 from .._density._counted import Counted
@@ -431,7 +431,7 @@ class Together:
         density.counts["passes"], density.counts["gradients"] = n_passes, n_passes * spec.n
         mean, root = np.asarray(self.mean[i], float), np.asarray(self.root[i], float)
         elbo, gain, gradient = (float(one[i]) for one in (self.elbo, self.gain_left, self.gradient))
-        learnt, inspection = Learnt(Tilt.none(self.dim), np.zeros(0), np.zeros(0)), None
+        learnt, inspection = Learnt.nothing(self.dim), None
         if self.kind[i] == WHOLE or self.options.is_auto:
             loss = float(self.draw_loss[i])
             inspection = Inspection(elbo, gain, 0.0, 0.0, loss, np.asarray(self.mean_se[i], float))

@@ -6,8 +6,9 @@ from typing import NamedTuple
 
 from .._approximate._bound import highest_bound, inspect
 from .._approximate._climb import Anchor, FamilyState
-from .._approximate._families import SCALINGS, EigenScale, FullRank
+from .._approximate._families import SCALINGS, FullRank
 from .._approximate._laplace import eigen_root
+from .._approximate._profile import stein_learning
 from .._approximate._search import Stop
 from .._approximate._stein import SteinState, stein
 from .._arrays._draws import Draws, Matched, Quadrature
@@ -15,7 +16,6 @@ from .._arrays._roots import dense
 from .._density._protocol import Matrix, Rule
 from .._errors import Code
 from .._watch import keep
-from ._around import searched
 from ._case import NOTHING_FOUND, Case, Fitted, Spec, Vector
 from ._enough import (
     DRAW_LOSS,
@@ -50,16 +50,20 @@ def whole(case: Case, first: Spec, poor: bool, warm: Posterior | None = None) ->
 def whole_from(case: Case, poorer: FamilyState, spec: Spec) -> Fitted:
     """From the Gaussian (and the hyperparameters) of a poorer family."""
     at, rule = (case.density, poorer.mean, dense(poorer.root)), case.problem.rule(spec)
-    state = stein(*at, rule, _rough(case.options.max_steps), learnt=poorer.learnt)
+    stop = _rough(case.options.max_steps)
+    if case.learns:
+        state = stein_learning(*at, rule, stop, poorer.learnt)
+    else:
+        state = stein(*at, rule, stop)
     return polished(case, state, spec, (), spec)
 
 
 def _whole_with_hyper(case: Case, first: Spec) -> Fitted:
-    """With hyperparameters the poorer family's are the start."""
-    state = searched(case, EigenScale(), first, None)
-    if state.code is Code.NON_FINITE_DRAWS:
-        return Fitted("eig", state, first, events=case.events)
-    return whole_from(case, state, first)
+    """From Laplace's Gaussian and hyperparameters."""
+    centre, root, rule = case.anchor.centre, dense(case.anchor.root), case.problem.rule(first)
+    stop = _rough(case.options.max_steps)
+    state = stein_learning(case.density, centre, root, rule, stop, case.learnt)
+    return polished(case, state, first, (), first)
 
 
 def polished(

@@ -27,8 +27,11 @@ from ._precision import Precision
 
 # Numbers of a design that a block has, and that are kept from one question to the next.
 BLOCK, KEPT = 2**20, 2**26
-# Predictors that are looked at together.
-AT_ONCE = 2**19
+# Predictors that are looked at together: they stay in the processor's cache. But at least so many
+# points, or products with a design would read it once for each.
+IN_CACHE, LEAST_POINTS = 2**16, 16
+# Predictors at all points that are asked for at once.
+MOST_AT_ONCE = 2**19
 ALPHA_SD = 3.0
 LOG_2PI = math.log(2 * math.pi)
 
@@ -81,7 +84,7 @@ class ModelDensity(Density):
         self.names = sorted(hyper)
         self.shapes = {name: np.shape(hyper[name]) for name in self.names}
         self.n_hyper = sum(math.prod(shape) for shape in self.shapes.values())
-        self.values_at_once = max(1, AT_ONCE // max(1, len(y) * self.n_predictors))
+        self.values_at_once = max(1, MOST_AT_ONCE // max(1, len(y) * self.n_predictors))
         self._bind(hyper)
 
     # --- hyperparameters ----------------------------------------------------------------------
@@ -296,6 +299,11 @@ class ModelDensity(Density):
         """`w^T Lambda w` and `Lambda w` for many points."""
         pulled = self._prior_times(np.ascontiguousarray(points.T)).T
         return (pulled * points).sum(1), pulled
+
+
+def some_points(n: int, n_predictors: int) -> Iterator[slice]:
+    """`n` points, as many at a time as have their predictors in the cache."""
+    return slices(n, max(LEAST_POINTS, IN_CACHE // max(1, n_predictors)))
 
 
 def slices(n: int, size: int) -> Iterator[slice]:

@@ -226,8 +226,8 @@ class Softmax(Likelihood):
         e = xp.exp(eta - top)
         total = e.sum(1, keepdims=True)
         # The chosen class's own exponential may underflow: its predictor is taken as it is.
-        chosen = xp.take_along_axis(eta, y.astype(int)[:, None, None], axis=1)
-        value = (chosen - top - xp.log(total))[:, 0]
+        chosen = eta[xp.arange(len(y)), y.astype(int)]
+        value = chosen - top[:, 0] - xp.log(total[:, 0])
         if order == 0:
             return (value,)
         hit = (y[:, None] == xp.arange(eta.shape[1]))[:, :, None]

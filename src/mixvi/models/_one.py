@@ -18,7 +18,7 @@ import numpy as np
 from .._arrays._draws import Nodes
 from .._arrays._roots import is_diagonal
 from .._density._protocol import EvidenceSlopes, Expectation
-from ._density import AT_ONCE, Block, ModelDensity, slices
+from ._density import Block, ModelDensity, some_points
 
 # Steps on the way to a mode before Newton's, and nats that one must gain.
 MOST_APPROACHES, NEAR = 50, 0.1
@@ -28,7 +28,7 @@ class OnePredictor(ModelDensity):
     def values(self, points):
         total = self._log_prior(self._prior_at_points(points)[0])
         for block in self.blocks():
-            for some in slices(len(points), AT_ONCE // len(block.y)):
+            for some in some_points(len(points), len(block.y)):
                 eta = block.phi @ points[some].T + np.reshape(block.offset, (-1, 1))
                 (value,) = self._derivatives(block, eta, 0)
                 total[some] += block.weight @ value
@@ -40,7 +40,7 @@ class OnePredictor(ModelDensity):
         slopes = [self._prior_slopes(float(square.mean()))] if learns else []
         for block in self.blocks():
             in_design = np.zeros_like(block.phi) if learns else None
-            for some in slices(len(points), AT_ONCE // len(block.y)):
+            for some in some_points(len(points), len(block.y)):
                 eta = block.phi @ points[some].T + np.reshape(block.offset, (-1, 1))
                 found = self._derivatives(block, eta, 1)
                 slope = found[1] * block.weight[:, None]

@@ -17,17 +17,14 @@ import numpy as np
 from .._arrays._draws import SETS, Nodes
 from .._arrays._roots import is_diagonal
 from .._density._protocol import EvidenceSlopes, Expectation
-from ._density import AT_ONCE, Block, ModelDensity, slices
-
-# Numbers of an array at nodes that stay in the processor's cache.
-IN_CACHE = 2**16
+from ._density import IN_CACHE, Block, ModelDensity, slices, some_points
 
 
 class SeveralPredictors(ModelDensity):
     def values(self, points):
         total = self._log_prior(self._prior_at_points(points)[0])
         for block in self.blocks():
-            for some in slices(len(points), AT_ONCE // (len(block.y) * self.n_predictors)):
+            for some in some_points(len(points), len(block.y) * self.n_predictors):
                 eta = self._eta(block, points[some])
                 (value,) = self.likelihood.several(block.y, eta, self.hyper, order=0)
                 total[some] += block.weight @ value
@@ -39,26 +36,26 @@ class SeveralPredictors(ModelDensity):
         slopes = [self._prior_slopes(float(square.mean()))] if learns else []
         for block in self.blocks():
             in_design = np.zeros_like(block.phi) if learns else None
-            for some in slices(len(points), AT_ONCE // (len(block.y) * self.n_predictors)):
+            for some in some_points(len(points), len(block.y) * self.n_predictors):
                 value, slope = self.likelihood.several(
                     block.y, self._eta(block, points[some]), self.hyper
                 )
                 slope = slope * block.weight[:, None, None]
                 values[some] += block.weight @ value
-                gradients[some] += np.einsum(
-                    "nks,nd->skd", slope, block.phi, optimize=True
-                ).reshape(-1, self.dim)
+                slope = slope.transpose(1, 0, 2)  # (K, n, points), as it lies in memory
+                pulled = slope.transpose(0, 2, 1) @ block.phi
+                gradients[some] += pulled.transpose(1, 0, 2).reshape(-1, self.dim)
                 if in_design is not None:
-                    w = self._by_output(points[some])
-                    in_design += np.einsum("nks,dks->nd", slope, w, optimize=True) / len(points)
+                    w = points[some].reshape(-1, self.n_predictors, self.n_weights)
+                    in_design += (slope @ w.transpose(1, 0, 2)).sum(0) / len(points)
             if in_design is not None:
                 slopes.append(self._basis_slopes(block, in_design))
         return values, gradients, self._sum_slopes(*slopes) if learns else np.zeros(0)
 
     def _eta(self, block: Block, points: np.ndarray) -> np.ndarray:
-        """(n, K, points)"""
-        w = self._by_output(points).reshape(self.n_weights, -1)
-        eta = (block.phi @ w).reshape(len(block.y), self.n_predictors, -1)
+        """(n, K, points); in memory one predictor after the other, as products make them."""
+        w = points.reshape(-1, self.n_predictors, self.n_weights)
+        eta = (block.phi @ w.transpose(1, 2, 0)).transpose(1, 0, 2)
         return eta if self.offset is None else eta + block.offset.reshape(len(eta), -1, 1)
 
     def curvature(self, point):

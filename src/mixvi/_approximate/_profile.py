@@ -1,0 +1,143 @@
+"""The whole covariance with hyperparameters that are learnt: at each of them the best Gaussian.
+
+    F(theta) = max_q ELBO(q, theta),        dF/dtheta = E_q dl/dtheta        (envelope theorem)
+
+A joint search creeps: where basis functions overlap, a little more width moves and turns the whole
+Gaussian by many standard deviations. Here the Gaussian is carried along with Laplace's,
+
+    mean = w*(theta) + R(theta) m,        covariance = R(theta) A A^T R(theta)^T,
+
+whose `m` and `A` hardly change; a few Stein steps put them right.
+"""
+
+import dataclasses
+import math
+
+import numpy as np
+from jaxtyping import Float
+
+from .._density._protocol import Density, Rule
+from .._errors import Code
+from ._evidence import LONGEST_STEP, Evidence, LaplaceAt
+from ._search import Stop, quasi_newton
+from ._stein import Past, Square, SteinState, Vector, stein
+from ._tilt import Learnt
+
+Hyper = Float[np.ndarray, " hyper"]
+# Nats that the hyperparameters may leave; and of these (or of a tolerance that is asked for) the
+# share that the Gaussian at each of them may leave, as it decides on them.
+OUTER_GAIN, INNER = 1e-4, 0.1
+# For the difference of two gradients of the evidence.
+DIFFERENCE = 1e-3
+
+
+def stein_learning(
+    density: Density,
+    mean: Vector,
+    root: Square,
+    rule: Rule,
+    stop: Stop,
+    learnt: Learnt,
+    past: Past | None = None,
+) -> SteinState:
+    """From `N(mean, root root^T)` at the hyperparameters `learnt` to the best of both: the Gaussian
+    by the test of `stop`."""
+    theta, stop = learnt.theta, dataclasses.replace(stop, gain=max(stop.gain, OUTER_GAIN))
+    evidence = Evidence(density, mean, "raise")
+    information = _information(evidence, theta)
+    profile = Profile(density, evidence, rule, stop, mean, root, past)
+    found = quasi_newton(
+        profile,
+        theta,
+        stop,
+        density.resolution,
+        lambda gradient: np.linalg.solve(information, gradient),
+        longest_step=LONGEST_STEP,
+        noise=INNER * stop.gain if stop.tol is None else 0.0,
+    )
+    best, code = profile.best, found.code
+    assert best is not None
+    if best.code is not Code.OK and code is Code.NON_FINITE_DRAWS:
+        code = best.code
+    if profile.n_passes >= stop.max_steps:
+        code = Code.BOUND_OUT_OF_STEPS
+    gain = found.gain_left + best.gain_left
+    return dataclasses.replace(best, gain_left=gain, n_passes=profile.n_passes, code=code)
+
+
+class Profile:
+    """`F` and its gradient. The best Gaussian so far is kept: the next one begins there."""
+
+    def __init__(
+        self,
+        density: Density,
+        evidence: Evidence,
+        rule: Rule,
+        stop: Stop,
+        mean: Vector,
+        root: Square,
+        past: Past | None,
+    ):
+        self.density, self.evidence, self.rule, self.stop = density, evidence, rule, stop
+        self.begin, self.past = (mean, root), past
+        self.best: SteinState | None = None
+        self.frame: LaplaceAt | None = None
+        self.n_passes = 0
+
+    def __call__(self, theta: Hyper) -> tuple[float, Hyper]:
+        nowhere = -math.inf, np.zeros_like(theta)
+        frame = self.evidence.at(theta)
+        if self.best is not None and (frame is None or self.n_passes >= self.stop.max_steps):
+            return nowhere
+        state = self._solved(theta, frame)
+        self.n_passes += state.n_passes
+        if self.best is None or (state.code is Code.OK and state.elbo > self.best.elbo):
+            self.best, self.frame = state, frame
+        if state.code not in (Code.OK, Code.BOUND_OUT_OF_STEPS):
+            return nowhere
+        return state.elbo, state.learnt.gradient
+
+    def _solved(self, theta: Hyper, frame: LaplaceAt | None) -> SteinState:
+        """The best Gaussian at `theta`."""
+        drift = np.zeros((self.density.dim, len(theta))) if frame is None else frame.drift
+        mean, root, past = *self.begin, self.past
+        if self.best is not None:
+            mean, root = self.best.mean, self.best.root
+            past = self.best.past.copy()
+            if frame is not None and self.frame is not None:
+                mean, root = carried(mean, root, self.frame, frame)
+        gain, tol = INNER * self.stop.gain, self.stop.tol
+        left = max(1, self.stop.max_steps - self.n_passes)
+        stop = Stop(gain, None if tol is None else INNER * tol, left, last_step=False)
+        learnt = Learnt.at(theta, drift, np.full_like(theta, np.nan))
+        state = stein(self.density.at(theta), mean, root, self.rule, stop, past, learnt)
+        # What is left of the slope in the mean counts as the mean moves with the mode.
+        of_mean = drift.T @ np.linalg.solve(state.root.T, state.shape.pull)
+        learnt = dataclasses.replace(learnt, gradient=state.shape.in_theta + of_mean)
+        return dataclasses.replace(state, learnt=learnt)
+
+
+def carried(mean: Vector, root: Square, old: LaplaceAt, new: LaplaceAt) -> tuple[Vector, Square]:
+    """What is to the `new` Laplace Gaussian as `N(mean, root root^T)` is to the `old` one. Of its
+    roots the one that is the given root times a symmetric factor: another would turn the draws."""
+    both = np.column_stack([mean - old.found.mode, root])
+    moved = new.found.root @ np.linalg.solve(old.found.root, both)
+    factor = np.linalg.solve(root, moved[:, 1:])
+    values, vectors = np.linalg.eigh(factor @ factor.T)
+    symmetric = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
+    return new.found.mode + moved[:, 0], root @ symmetric
+
+
+def _information(evidence: Evidence, theta: Hyper) -> Float[np.ndarray, "hyper hyper"]:
+    """Minus the curvature of Laplace's evidence, nearly that of `F`; positive, and no unit of it is
+    more than one of the user's own."""
+    here = evidence.at(theta)
+    steps = DIFFERENCE * np.eye(len(theta))
+    there = [evidence.at(theta + step) for step in steps]
+    eye = np.eye(len(theta))
+    if here is None or any(one is None for one in there):
+        return eye
+    slopes = [(here.gradient - one.gradient) / DIFFERENCE for one in there if one is not None]
+    block = np.stack(slopes)
+    values, vectors = np.linalg.eigh(0.5 * (block + block.T))
+    return (vectors * np.maximum(np.abs(values), 1.0)) @ vectors.T
