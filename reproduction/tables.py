@@ -1,14 +1,37 @@
 """The report's tables: our medians beside the printed numbers, those that are ours alone, claims
 and misses. Every number comes from rows."""
 
+from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from . import claims as _claims
-from .cells import BY_TEST, ERROR, ERROR_OF_DRAWS, MEASURES, Cells, Miss, metric_of, n_printed
-from .claims import BEST, CONTENDERS, FIELDS, RIVALS, Claims, Comparison
+from .cells import (
+    BY_TEST,
+    ERROR,
+    ERROR_OF_DRAWS,
+    LPD,
+    MEASURES,
+    POINTWISE,
+    Cells,
+    Miss,
+    metric_of,
+    n_printed,
+)
+from .claims import (
+    BEST,
+    CONTENDERS,
+    FIELDS,
+    RIVALS,
+    STATEMENTS,
+    Claims,
+    Comparison,
+    Statement,
+    by_medians,
+    printed_medians,
+    significantly,
+)
 from .experiments import (
     ALL_METHODS,
     BESIDE,
@@ -22,150 +45,131 @@ from .experiments import (
 from .layout import METRIC_LABELS, MISSING, Entry, Table, number, plural, set_label, without_gaps
 from .record import complete
 from .rows import Rows
-from .statements import STATEMENTS, Statement
-from .statistics import FEWEST
+from .statistics import FEWEST, Marks
 
 WORSE, BULLET = "▼", "•"
 NAMES = {BEST: "best of MVI_mu, MVI_eig, MVI_lr", **LABELS}
+Place = tuple[str, str, str]  # protocol, experiment, set
 
 
 # --- medians ----------------------------------------------------------------------------------
 
 
-def beside_printed(cells: Cells, experiment: str, *measures: str) -> list[Table]:
-    """One table for each protocol that has rows; with several measures a set has a row for each."""
+def of_experiment(cells: Cells, name: str) -> dict[str, list[Table]]:
+    """By metric; those of a single set are lines of one table."""
+    if name == "toy":
+        return {"kl": two_dimensional(cells.rows)}
+    measures = {one: LPD if one == "lpd" else ERROR for one in EXPERIMENTS[name].metrics}
+    if len(EXPERIMENTS[name].sets) == 1:
+        return {"all": medians(cells, [name], *measures.values())}
+    return {metric: medians(cells, [name], one) for metric, one in measures.items()}
+
+
+def pointwise(cells: Cells) -> list[Table]:
+    return medians(cells, tables(), POINTWISE)
+
+
+def errors_of_draws(cells: Cells, name: str) -> list[Table]:
+    return medians(cells, [name], ERROR_OF_DRAWS)
+
+
+def medians(cells: Cells, experiments: Sequence[str], *measures: str) -> list[Table]:
+    """Beside the printed ones. A table for each protocol that has rows; with several measures a set
+    has a line for each."""
+    by_test = ["VI_diag by test score"] if measures[0] in BY_TEST else []
+    header = ["Data set" if len(measures) == 1 else "", *map(LABELS.get, METHODS), *by_test]
     found = []
     for protocol in cells.rows.protocols:
         lines = [
-            _compared(cells, (protocol, experiment, name), measure, len(measures) > 1)
-            for name in cells.rows.sets(protocol, experiment)
+            _compared(cells, place, measure, len(measures) > 1)
+            for place in cells.rows.places(protocol, experiments)
             for measure in measures
         ]
-        by_test = ["VI_diag by test score"] if measures[0] in BY_TEST else []
-        header = ["" if len(measures) > 1 else "Data set", *map(LABELS.get, METHODS), *by_test]
         found += without_gaps([*header, *BESIDE], lines, protocol)
     return found
 
 
-def _compared(
-    cells: Cells, place: tuple[str, str, str], measure: str, by_metric: bool
-) -> tuple[Entry, ...]:
+def _compared(cells: Cells, place: Place, measure: str, by_metric: bool) -> list[str | Entry]:
     kind, field, _ = MEASURES[measure]
-    best = cells.marks(*place, field)
-    metric = metric_of(place[1], kind).upper()
-    head = Entry(metric if by_metric else set_label(place[2]), _splits(cells.rows, *place))
-    ours = [
-        _beside(cells.get(measure, *place, one), one in best.best, best.bullet) for one in METHODS
-    ]
+    label = metric_of(place[1], kind).upper() if by_metric else set_label(place[2])
+    asked = [(measure, one) for one in ALL_METHODS]
     if measure in BY_TEST:
-        ours.append(_beside(cells.get(BY_TEST[measure], *place, "diag")))
-    return (head, *ours, *(_beside(cells.get(measure, *place, one)) for one in BESIDE))
+        asked.insert(len(METHODS), (BY_TEST[measure], "diag"))
+    marks = {measure: cells.marks(*place, field)}
+    return [
+        Entry(label, _splits(cells.rows, place)),
+        *(_beside(cells.get(one, *place, its), marks.get(one, Marks())) for one, its in asked),
+    ]
 
 
-def _beside(one: Any | None, best: bool = False, bullet: bool = False) -> Entry:
+def _beside(one: Any | None, marks: Marks) -> str | Entry:
     if one is None:
         return MISSING
-    places = EXPERIMENTS[one.experiment].decimals
-    ours = number(one.ours, places) + f" {BULLET}" * (best and bullet)
-    if not np.isfinite(one.printed):
+    places, best = EXPERIMENTS[one.experiment].decimals, one.method in marks.best
+    ours = number(one.ours, places) + f" {BULLET}" * (best and marks.bullet)
+    if np.isnan(one.printed):
         return Entry(ours, strong=best)
-    note = f"({number(one.printed, places)}) {number(one.difference, places, signed=True)}"
+    note = f"({number(one.printed, places)}) {number(one.difference, places, '+')}"
     return Entry(ours, note + f" {WORSE}" * (not one.no_worse), best, not one.no_worse)
 
 
-def _splits(rows: Rows, protocol: str, experiment: str, name: str) -> str:
-    counts = [n for n in rows.counts(protocol, experiment, name).values() if n]
-    expected = EXPERIMENTS[experiment].splits_of(name)
-    if min(counts) == max(counts) == expected:
+def _splits(rows: Rows, place: Place) -> str:
+    counts = set(rows.of(*place).method.value_counts())
+    expected = EXPERIMENTS[place[1]].splits_of(place[2])
+    if counts == {expected}:
         return f"{expected} splits"
-    span = str(max(counts)) if min(counts) == max(counts) else f"{min(counts)} to {max(counts)}"
-    return f"{span} of {expected} splits"
+    return f"{' to '.join(map(str, sorted({min(counts), max(counts)})))} of {expected} splits"
 
 
-def of_each_method(cells: Cells, entry: Any) -> list[Table]:
-    """`entry(fits of the set and method, place, method)` for all of them, protocol by protocol."""
-    found, rows = [], cells.rows
+def diagnostics(rows: Rows) -> list[Table]:
+    """ELBO, and below it what says whether to trust it."""
+    found, how = [], {"elbo": "median", "gap": "median", "khat": "median", "converged": "mean"}
     for protocol in rows.protocols:
         lines = []
-        for place in [
-            (protocol, one, name) for one in tables() for name in rows.sets(protocol, one)
-        ]:
-            its = dict(tuple(rows.of(*place).groupby("method")))
-            entries = (
-                entry(its[one], place, one) if one in its else MISSING for one in ALL_METHODS
-            )
-            lines.append((Entry(set_label(place[2]), _splits(rows, *place)), *entries))
-        header = ["Data set", *map(LABELS.get, ALL_METHODS)]
-        found += without_gaps(header, lines, protocol)
+        for place in rows.places(protocol):
+            its = rows.of(*place).groupby("method").agg(how)
+            entries = [_trust(its.loc[one]) if one in its.index else MISSING for one in ALL_METHODS]
+            lines.append([Entry(set_label(place[2]), _splits(rows, place)), *entries])
+        found += without_gaps(["Data set", *LABELS.values()], lines, protocol)
     return found
 
 
-def pointwise(cells: Cells) -> list[Table]:
-    """Marked as in the paper."""
-
-    def entry(its: pd.DataFrame, place: tuple[str, str, str], method: str) -> Entry:
-        best = cells.marks(*place, "pointwise")
-        strong = method in best.best
-        shown = number(its.pointwise.median(), EXPERIMENTS[place[1]].decimals)
-        return Entry(shown + f" {BULLET}" * (strong and best.bullet), strong=strong)
-
-    return of_each_method(cells, entry)
-
-
-def diagnostics(cells: Cells) -> list[Table]:
-    """ELBO, and below it what says whether to trust it."""
-
-    def entry(its: pd.DataFrame, *_: Any) -> Entry:
-        gap, khat = number(its.gap.median(), 2), number(its.khat.median(), 2)
-        share = its.converged.mean()
-        note = f"gap {gap}, k {khat}, " + ("–" if np.isnan(share) else f"{100 * share:.0f}%")
-        return Entry(number(its.elbo.median(), 2), note, warn=bool(share < 0.9))
-
-    return of_each_method(cells, entry)
+def _trust(one: pd.Series) -> Entry:
+    share = f"{100 * one.converged:.0f}%" if one.converged >= 0 else MISSING
+    note = f"gap {number(one.gap, 2)}, k {number(one.khat, 2)}, {share}"
+    return Entry(number(one.elbo, 2), note, warn=bool(one.converged < 0.9))
 
 
 def two_dimensional(rows: Rows) -> list[Table]:
     """KL of every method, protocols side by side."""
-    header, columns = ["Method"], []
+    columns, fields = {}, (("kl", "KL(q || p)", 4), ("elbo", "ELBO", 4), ("khat", "k-hat", 2))
     for protocol in rows.protocols:
-        its = rows.of(protocol, "toy", "mixture").set_index("method")
-        for field, what, places in (
-            ("kl", "KL(q || p)", 4),
-            ("elbo", "ELBO", 4),
-            ("khat", "k-hat", 2),
-        ):
-            header.append(f"{what}, {protocol}")
-            values = its[field].reindex(ALL_METHODS)
-            columns.append([Entry(number(value, places)) for value in values])
-    names = [Entry(LABELS[method]) for method in ALL_METHODS]
-    return without_gaps(header, list(zip(names, *columns, strict=True)))
+        its = rows.of(protocol, "toy", "mixture").set_index("method").reindex(ALL_METHODS)
+        for field, what, places in fields:
+            columns[f"{what}, {protocol}"] = [number(value, places) for value in its[field]]
+    return without_gaps(["Method", *columns], zip(LABELS.values(), *columns.values(), strict=True))
 
 
 def trends(rows: Rows, protocol: str) -> pd.DataFrame:
     """Median joint LPD: a line for each experiment, set and method, a column a number of draws."""
-    columns = {int(one[6:]): one for one in rows.fits if one.startswith("trend.")}
+    columns = [one for one in rows.fits if one.startswith("trend.")]
     fits = rows.fits[rows.fits.protocol == protocol]
-    medians = fits.groupby(["experiment", "set", "method"])[list(columns.values())].median()
-    medians = medians.rename(columns={name: n for n, name in columns.items()})
-    order = [
-        (one, name, method)
-        for one in tables()
-        for name in EXPERIMENTS[one].sets
-        for method in ALL_METHODS
-    ]
-    return medians.reindex([place for place in order if place in medians.index]).dropna(how="all")
+    found = fits.groupby(["experiment", "set", "method"])[columns].median()
+    found = found.rename(columns=lambda one: int(one.removeprefix("trend.")))
+    order = [(*place[1:], one) for place in rows.places(protocol) for one in ALL_METHODS]
+    return found.reindex([place for place in order if place in found.index]).dropna(how="all")
 
 
-def trend_table(found: pd.DataFrame, protocol: str) -> Table:
+def trend_table(rows: Rows, protocol: str) -> Table:
+    found = trends(rows, protocol)
     lines = [
-        (
+        [
             Entry(set_label(name), LABELS[method]),
-            *(Entry(number(value, EXPERIMENTS[experiment].decimals)) for value in values),
-        )
-        for (experiment, name, method), values in zip(found.index, found.to_numpy(), strict=True)
+            *(number(value, EXPERIMENTS[experiment].decimals) for value in values),
+        ]
+        for (experiment, name, method), values in found.iterrows()
     ]
-    header = ("Data set, method", *(f"{n:,} draws" for n in found.columns))
-    return Table(header, lines, protocol)
+    return Table(["Data set, method", *(f"{n:,} draws" for n in found)], lines, protocol)
 
 
 # --- counts and claims ------------------------------------------------------------------------
@@ -173,26 +177,25 @@ def trend_table(found: pd.DataFrame, protocol: str) -> Table:
 
 def summary(cells: Cells) -> Table:
     """Cells no worse than printed. What the paper does not print stands apart, if it has rows."""
-    beside = [one for one in tables() if one not in in_print() and _has_rows(cells.rows, one)]
+    beside = [one for one in tables() if one not in in_print()]
+    beside = [
+        one for one in beside if any(cells.rows.has(its, one) for its in cells.rows.protocols)
+    ]
     groups = [*((one,) for one in in_print()), in_print(), *((one,) for one in beside)]
-    lines = []
-    for protocol in cells.rows.protocols:
-        for measure in MEASURES:
-            if cells.applies(protocol, measure):
-                entries = (_counted(cells, measure, protocol, group) for group in groups)
-                lines.append((Entry(f"{protocol}: {measure}"), *entries))
+    lines = [
+        [f"{protocol}: {measure}", *(_counted(cells, measure, protocol, one) for one in groups)]
+        for protocol in cells.rows.protocols
+        for measure in MEASURES
+        if cells.applies(protocol, measure)
+    ]
     names = {one: f"{set_label(one)} ({n_printed('lpd', (one,))})" for one in tables()}
     header = ["Protocol: measure", *(names[one] for one in in_print()), f"All ({n_printed('lpd')})"]
-    return Table((*header, *(f"Not printed: {names[one]}" for one in beside)), lines)
+    return Table([*header, *(f"Not printed: {names[one]}" for one in beside)], lines)
 
 
-def _has_rows(rows: Rows, experiment: str) -> bool:
-    return any(rows.has(protocol, experiment) for protocol in rows.protocols)
-
-
-def _counted(cells: Cells, measure: str, protocol: str, experiments: Any) -> Entry:
-    found = cells.of(measure, protocol, experiments)
-    missing = n_printed(MEASURES[measure].kind, experiments) - len(found)
+def _counted(cells: Cells, measure: str, protocol: str, its: Sequence[str]) -> str | Entry:
+    found = cells.of(measure, protocol, its)
+    missing = n_printed(MEASURES[measure].kind, its) - len(found)
     note = f"{missing} missing" if missing else ""
     return Entry(f"{found.no_worse.sum()} of {len(found)}", note) if len(found) else MISSING
 
@@ -208,79 +211,95 @@ def claims(found: Claims) -> list[tuple[Table, Table]]:
 
 def _tallies(found: Claims, protocol: str) -> Table:
     lines = []
-    for contender in CONTENDERS:
-        for rival in RIVALS:
-            its = {one: found.chosen(protocol, one, contender, rival) for one in FIELDS}
-            tallies = [
-                _claims.printed_medians(contender, rival),
-                _claims.by_medians(its["lpd"]),
-                *(_claims.significantly(its[field]) for field in FIELDS),
-            ]
-            entries = (
-                Entry(f"{one.better} / {one.same} / {one.worse}") if one.total else MISSING
-                for one in tallies
-            )
-            lines.append((Entry(f"{NAMES[contender]} against {LABELS[rival]}"), *entries))
-    header = ("", "paper's medians of joint LPD", "our medians of joint LPD")
-    header += tuple(f"significantly, {label}" for label in FIELDS.values())
-    return Table(header, lines, protocol)
+    for contender, rival in [(one, other) for one in CONTENDERS for other in RIVALS]:
+        its = {one: found.chosen(protocol, one, contender, rival) for one in FIELDS}
+        tallies = [printed_medians(contender, rival), by_medians(its["lpd"])]
+        tallies += [significantly(one) for one in its.values()]
+        counts = [" / ".join(map(str, one)) if one.total else MISSING for one in tallies]
+        lines.append([f"{NAMES[contender]} against {LABELS[rival]}", *counts])
+    header = ["", "paper's medians of joint LPD", "our medians of joint LPD"]
+    return Table([*header, *(f"significantly, {one}" for one in FIELDS.values())], lines, protocol)
 
 
 def _set_by_set(found: Claims, protocol: str) -> Table:
-    pairs = [(rival, field) for rival in RIVALS for field in FIELDS]
-    by_place = {
-        (one.experiment, one.set, one.rival, field): one
+    columns = [(rival, field) for rival in RIVALS for field in FIELDS]
+    its = {
+        (one.experiment, one.set, one.rival, field): _wins(one)
         for field in FIELDS
         for one in found.compare(protocol, field)
         if one.contender == BEST
     }
     lines = [
-        (Entry(set_label(name)), *(_wins(by_place.get((one, name, *pair))) for pair in pairs))
-        for one in tables()
-        for name in EXPERIMENTS[one].sets
-        if any((one, name, *pair) in by_place for pair in pairs)
+        [set_label(place[-1]), *(its.get((*place[1:], *column), MISSING) for column in columns)]
+        for place in found.rows.places(protocol, in_print())
+        if any((*place[1:], *column) in its for column in columns)
     ]
-    header = ("Data set", *(f"{LABELS[rival]}: {FIELDS[field]}" for rival, field in pairs))
-    return Table(header, lines, protocol)
+    names = [f"{LABELS[rival]}: {FIELDS[field]}" for rival, field in columns]
+    return Table(["Data set", *names], lines, protocol)
 
 
-def _wins(one: Comparison | None) -> Entry:
-    if one is None:
-        return MISSING
+def _wins(one: Comparison) -> Entry:
     signs, worse = one.signs, one.verdict == -1
     p = "p < 0.001" if signs.p < 0.001 else f"p = {signs.p:.3f}"
     won = f"{signs.wins} to {signs.losses}" + f" {WORSE}" * worse
     return Entry(won, f"{LABELS[one.method]}, {p}", one.verdict == 1, worse)
 
 
+def in_short(found: Claims) -> list[str]:
+    """The best of the three against each rival, in a sentence."""
+    return [one for protocol in found.rows.protocols for one in _in_short(found, protocol)]
+
+
+def _in_short(found: Claims, protocol: str) -> Iterable[str]:
+    for rival in RIVALS:
+        parts, untold = [], 0
+        for field, label in FIELDS.items():
+            its = found.chosen(protocol, field, BEST, rival)
+            tally = significantly(its)
+            untold = len(its) - tally.total
+            on = f"on {tally.better} of {plural(tally.total, 'set')} (worse on {tally.worse})"
+            parts += [f"by {label} {on}"] if tally.total else []
+        few = f"{plural(untold, 'set')} with too few splits for a test ({FEWEST} are needed)"
+        if parts:
+            rest = f", not counting {few}" if untold else ""
+            yield (
+                f"Protocol `{protocol}`: the {NAMES[BEST]} is significantly better than "
+                f"{LABELS[rival]} {', '.join(parts)}{rest}."
+            )
+        elif untold:
+            yield f"Protocol `{protocol}`, MVI against {LABELS[rival]}: {few}."
+
+
 def statements(found: Claims) -> Table:
     """One line for each of the paper's sentences: what it says, the rule, its numbers, ours."""
+    protocols = found.rows.protocols
     lines = [
-        (
+        [
             Entry(f"{one.claim}.", f"Holds when {one.rule}."),
-            Entry(one.printed),
-            *(_verdict(found, one, protocol) for protocol in found.rows.protocols),
-        )
+            one.printed,
+            *(_verdict(found, one, protocol) for protocol in protocols),
+        ]
         for one in STATEMENTS
     ]
-    header = ("What the paper says", "the paper's numbers")
-    header += tuple(f"protocol {one}" for one in found.rows.protocols)
+    header = [
+        "What the paper says",
+        "the paper's numbers",
+        *(f"protocol {one}" for one in protocols),
+    ]
     return Table(header, lines, wordy=True)
 
 
-def _verdict(found: Claims, one: Statement, protocol: str) -> Entry:
+def _verdict(found: Claims, one: Statement, protocol: str) -> str | Entry:
     """A verdict on part of the rows says that it is one. One that rests on the sign test says
     nothing before there are enough splits for the test to reject at all."""
-    verdict = one.verdict(found, protocol)
+    verdict = one.judged(found, protocol)
     if verdict is None:
         return MISSING
     holds, numbers = verdict
     text = "holds" if holds else "does not hold"
     if one.experiment not in tables() or complete(found.rows, protocol, one.experiment):
         return Entry(text, numbers, holds, not holds)
-    fits = found.rows.fits
-    its = fits[(fits.protocol == protocol) & (fits.experiment == one.experiment)]
-    most = int(its.groupby(["set", "method"]).size().max())
+    most = int(found.rows.counts(protocol, one.experiment).to_numpy().max())
     if one.by_test and most < FEWEST:
         return Entry("cannot be told", f"{plural(most, 'split')}; the test needs {FEWEST}")
     return Entry(f"so far it {text}", numbers, False, not holds)
@@ -293,27 +312,23 @@ def misses(found: list[Miss]) -> Table:
     """Each with how far, how sure, and what the numbers say of the reason."""
     lines = []
     for one, _, se, converged, reasons in found:
-        experiment = EXPERIMENTS[one.experiment]
-        ours, known, worse, allowed, error = (
-            number(value, experiment.decimals)
-            for value in (one.ours, one.printed, one.shortfall, one.tolerance, se)
-        )
+        its = EXPERIMENTS[one.experiment]
+        values = (one.ours, one.printed, one.shortfall, one.tolerance, se)
+        ours, known, worse, allowed, error = (number(value, its.decimals) for value in values)
+        cell = f"{set_label(one.set)}, {LABELS[one.method]}"
         share = f"{100 * converged:.0f}% converged" if np.isfinite(converged) else ""
-        entries = (
-            Entry(
-                f"{set_label(one.set)}, {LABELS[one.method]}",
-                f"{METRIC_LABELS[one.metric]}, {one.protocol}",
-            ),
-            Entry(ours, f"({known})"),
-            Entry(worse, f"({allowed})"),
-            Entry(error),
-            Entry(f"{one.n_splits} of {experiment.splits_of(one.set)}", share),
-            Entry("; ".join(reasons) or "nothing"),
+        lines.append(
+            [
+                Entry(cell, f"{METRIC_LABELS[one.metric]}, {one.protocol}"),
+                Entry(ours, f"({known})"),
+                Entry(worse, f"({allowed})"),
+                error,
+                Entry(f"{one.n_splits} of {its.splits_of(one.set)}", share),
+                "; ".join(reasons) or "nothing",
+            ]
         )
-        lines.append(entries)
-    header = ("Cell", "ours (printed)", "worse by (tolerance)", "se of our median")
-    header += ("splits", "what the numbers say")
-    return Table(header, lines, wordy=True)
+    header = ["Cell", "ours (printed)", "worse by (tolerance)", "se of our median", "splits"]
+    return Table([*header, "what the numbers say"], lines, wordy=True)
 
 
 class Resolution(NamedTuple):
@@ -331,47 +346,45 @@ def error_resolution(rows: Rows) -> Resolution:
     them a multiple of half that; printed numbers are rounded to 0.01.
     """
     sizes = rows.fits.groupby(["experiment", "set"])["n_test"].median()
-    possible, checked, example = 0, 0, ""
-    for (experiment, name, metric, method), value in printed()["value"].items():
-        n_test = sizes.get((experiment, name), np.nan)
-        if metric == "error" and 0 < n_test <= 500:
-            step = 50 / n_test
-            checked += 1
-            fits = abs(value / step - round(value / step)) * step <= 0.00501
-            possible += fits
-            if not fits and not example:
-                example = f"{set_label(name)}, {LABELS[method]}: {value}% of {n_test:.0f} points"
-    return Resolution(checked, possible, example)
+    known = printed()["value"].xs("error", level="metric").reset_index()
+    known = known.join(sizes, on=["experiment", "set"]).query("0 < n_test <= 500")
+    step = 50 / known.n_test
+    wrong = known[abs(known.value / step - round(known.value / step)) * step > 0.00501]
+    example = ""
+    for one in wrong[:1].itertuples():
+        of = f"{one.value}% of {one.n_test:.0f} points"
+        example = f"{set_label(one.set)}, {LABELS[one.method]}: {of}"
+    return Resolution(len(known), len(known) - len(wrong), example)
+
+
+def _rates() -> list[str]:
+    return [one for one in tables() if EXPERIMENTS[one].second == "error"]
 
 
 def nearness(cells: Cells) -> list[Table]:
     """How far both kinds of error are from the printed ones: an inference must show its weak side.
     A positive number: ours is larger, so worse."""
-    rates = [one for one in tables() if EXPERIMENTS[one].second == "error"]
-    columns = [(one, method) for one in rates for method in METHODS]
+    columns = [(one, method) for one in _rates() for method in METHODS]
     lines = []
     for protocol in cells.rows.protocols:
         for measure in (ERROR, ERROR_OF_DRAWS):
-            found = cells.of(measure, protocol, rates).groupby(["experiment", "method"])
-            by_place = dict(tuple(found["difference"]))
-            entries = (
-                Entry(f"{its.median():+.2f}", f"{its.min():+.1f} to {its.max():+.1f}")
-                if (its := by_place.get(place)) is not None
-                else MISSING
-                for place in columns
-            )
-            lines.append((Entry(f"{protocol}: {measure}"), *entries))
-    header = ["Protocol: measure", *(f"{one}: {LABELS[method]}" for one, method in columns)]
-    return without_gaps(header, lines)
+            groups = cells.of(measure, protocol, _rates()).groupby(["experiment", "method"])
+            its = {
+                place: Entry(f"{one.median():+.2f}", f"{one.min():+.1f} to {one.max():+.1f}")
+                for place, one in groups["difference"]
+            }
+            entries = (its.get(place, MISSING) for place in columns)
+            lines.append([f"{protocol}: {measure}", *entries])
+    names = [f"{one}: {LABELS[method]}" for one, method in columns]
+    return without_gaps(["Protocol: measure", *names], lines)
 
 
 def worst_fits(cells: Cells) -> list[str]:
-    rates = [one for one in tables() if EXPERIMENTS[one].second == "error"]
     found = []
     for protocol in cells.rows.protocols:
         said = []
         for measure in (ERROR, ERROR_OF_DRAWS):
-            its = cells.of(measure, protocol, rates)
+            its = cells.of(measure, protocol, _rates())
             if len(its):
                 near = int((its.difference.abs() <= 1).sum())
                 one = its.loc[its.difference.abs().idxmax()]
