@@ -17,8 +17,8 @@ METRIC_LABELS = {"lpd": "LPD", "error": "error %", "mse": "MSE", "pointwise": "p
 
 
 class Entry(NamedTuple):
-    """One entry of a table: a number or words, a smaller note below, and how it is marked. One that
-    is text alone may be a string."""
+    """One entry of a table: a number or words, a smaller note below, and how it is marked. Where it
+    is text alone a string will do."""
 
     text: str
     note: str = ""
@@ -27,12 +27,9 @@ class Entry(NamedTuple):
 
 
 class Table(NamedTuple):
-    """`wordy` tables may break lines within an entry; tables of numbers scroll instead."""
-
     header: Sequence[str]
     rows: Sequence[Sequence[str | Entry]]
     protocol: str = ""
-    wordy: bool = False
 
 
 class Figure(NamedTuple):
@@ -96,5 +93,5 @@ def render(template: str, form: str, **context: Any) -> str:
     env.filters["plain"] = html.escape if form == "html" else str
     env.filters["on_one_line"] = lambda text: " ".join(text.split())
     env.filters["slug"] = lambda text: re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
-    text = env.get_template(template).render(form=f"{form}.j2", Entry=Entry, **context)
+    text = env.get_template(template).render(form=f"{form}.j2", **context)
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"

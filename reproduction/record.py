@@ -19,7 +19,7 @@ from .experiments import (
     in_print,
     tables,
 )
-from .layout import Entry, Table, plural, set_label
+from .layout import Table, plural, set_label
 from .rows import Rows
 
 PARTS = ["prepare", "screen", "compile", "fit", "evaluate"]
@@ -105,19 +105,12 @@ def _fewer_beside(rows: Rows, protocol: str) -> Iterable[str]:
             yield f"`{method}` ran on fewer splits, protocol `{protocol}`: {short}."
 
 
-def failures(rows: Rows) -> Table:
-    """Failed fits by reason."""
-    groups = rows.failed.groupby(["protocol", "experiment", "set", "method", "failed"])["split"]
-    lines = [
-        [
-            Entry(f"{set_label(name)}, {LABELS.get(method, method)}", f"{experiment}, {protocol}"),
-            str(len(splits)),
-            spans([int(split) + 1 for split in splits]),  # as --splits counts them
-            reason.replace("`", "'"),
-        ]
-        for (protocol, experiment, name, method, reason), splits in groups
+def failures(rows: Rows) -> Iterable[tuple[Any, list[int]]]:
+    """Which splits failed, counted from 1 as --splits does, by method and reason."""
+    by = ["protocol", "experiment", "set", "method", "failed"]
+    return [
+        (place, (one + 1).astype(int).to_list()) for place, one in rows.failed.groupby(by)["split"]
     ]
-    return Table(["Fit", "failed", "splits", "reason"], lines, wordy=True)
 
 
 def not_finite(rows: Rows) -> list[str]:
@@ -224,19 +217,6 @@ def row_counts(rows: Rows) -> Table:
         counts = (*by_method, by_method.sum(), len(failed))
         lines.append([f"{protocol}, {experiment}", *(f"{n:,}" for n in counts)])
     return Table(["Protocol, experiment", *LABELS.values(), "together", "failed"], lines)
-
-
-def runs(records: list[dict[str, Any]]) -> Table:
-    lines = [
-        [
-            run.get("run", "–")[:10],
-            f"`{run.get('command', '–')}`",
-            run.get("started", "–"),
-            Entry(run.get("device", "–"), f"{run.get('backend')}, {run.get('n_cores')} cores"),
-        ]
-        for run in records
-    ]
-    return Table(["Run", "command", "started", "device"], lines, wordy=True)
 
 
 def run_records(records: list[dict[str, Any]]) -> list[tuple[str, str, str]]:

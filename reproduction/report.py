@@ -14,11 +14,24 @@ from mixvi import InputError
 
 from . import figures, record, tables
 from .cells import Cells, Miss
-from .claims import Claims
-from .experiments import EXPERIMENTS
-from .layout import Figure, plural, render
+from .claims import STATEMENTS, Claims
+from .experiments import EXPERIMENTS, LABELS
+from .layout import METRIC_LABELS, Figure, number, plural, render, set_label
 from .rows import COMPACT, Rows, read, write_compact
 
+# What the template makes tables and words with.
+HELPERS = {
+    "tables": tables,
+    "record": record,
+    "plural": plural,
+    "set_label": set_label,
+    "numbers": lambda values, places: [number(one, places) for one in values],
+    "each": lambda text, values: [text.format(one) for one in values],
+    "LABELS": LABELS,
+    "METRIC_LABELS": METRIC_LABELS,
+    "EXPERIMENTS": EXPERIMENTS,
+    "STATEMENTS": STATEMENTS,
+}
 TITLE = "Mixed Variational Inference: the paper's experiments, run again"
 
 
@@ -63,8 +76,7 @@ def contents(rows: Rows) -> dict[str, Any]:
     cells = Cells(rows)
     misses = [miss for protocol in rows.protocols for miss in cells.misses(protocol)]
     found = {"rows": rows, "cells": cells, "claims": Claims(cells), "misses": misses}
-    helpers = {"tables": tables, "record": record, "plural": plural, "EXPERIMENTS": EXPERIMENTS}
-    return found | helpers | {"pictures": _pictures(rows, misses)}
+    return found | {"pictures": _pictures(rows, misses)} | HELPERS
 
 
 def _pictures(rows: Rows, misses: list[Miss]) -> dict[str, list[Figure]]:

@@ -11,11 +11,8 @@ from .cells import (
     BY_TEST,
     ERROR,
     ERROR_OF_DRAWS,
-    LPD,
     MEASURES,
-    POINTWISE,
     Cells,
-    Miss,
     metric_of,
     n_printed,
 )
@@ -24,7 +21,6 @@ from .claims import (
     CONTENDERS,
     FIELDS,
     RIVALS,
-    STATEMENTS,
     Claims,
     Comparison,
     Statement,
@@ -42,7 +38,7 @@ from .experiments import (
     printed,
     tables,
 )
-from .layout import METRIC_LABELS, MISSING, Entry, Table, number, plural, set_label, without_gaps
+from .layout import MISSING, Entry, Table, number, plural, set_label, without_gaps
 from .record import complete
 from .rows import Rows
 from .statistics import FEWEST, Marks
@@ -53,24 +49,6 @@ Place = tuple[str, str, str]  # protocol, experiment, set
 
 
 # --- medians ----------------------------------------------------------------------------------
-
-
-def of_experiment(cells: Cells, name: str) -> dict[str, list[Table]]:
-    """By metric; those of a single set are lines of one table."""
-    if name == "toy":
-        return {"kl": two_dimensional(cells.rows)}
-    measures = {one: LPD if one == "lpd" else ERROR for one in EXPERIMENTS[name].metrics}
-    if len(EXPERIMENTS[name].sets) == 1:
-        return {"all": medians(cells, [name], *measures.values())}
-    return {metric: medians(cells, [name], one) for metric, one in measures.items()}
-
-
-def pointwise(cells: Cells) -> list[Table]:
-    return medians(cells, tables(), POINTWISE)
-
-
-def errors_of_draws(cells: Cells, name: str) -> list[Table]:
-    return medians(cells, [name], ERROR_OF_DRAWS)
 
 
 def medians(cells: Cells, experiments: Sequence[str], *measures: str) -> list[Table]:
@@ -158,18 +136,6 @@ def trends(rows: Rows, protocol: str) -> pd.DataFrame:
     found = found.rename(columns=lambda one: int(one.removeprefix("trend.")))
     order = [(*place[1:], one) for place in rows.places(protocol) for one in ALL_METHODS]
     return found.reindex([place for place in order if place in found.index]).dropna(how="all")
-
-
-def trend_table(rows: Rows, protocol: str) -> Table:
-    found = trends(rows, protocol)
-    lines = [
-        [
-            Entry(set_label(name), LABELS[method]),
-            *(number(value, EXPERIMENTS[experiment].decimals) for value in values),
-        ]
-        for (experiment, name, method), values in found.iterrows()
-    ]
-    return Table(["Data set, method", *(f"{n:,} draws" for n in found)], lines, protocol)
 
 
 # --- counts and claims ------------------------------------------------------------------------
@@ -270,32 +236,12 @@ def _in_short(found: Claims, protocol: str) -> Iterable[str]:
             yield f"Protocol `{protocol}`, MVI against {LABELS[rival]}: {few}."
 
 
-def statements(found: Claims) -> Table:
-    """One line for each of the paper's sentences: what it says, the rule, its numbers, ours."""
-    protocols = found.rows.protocols
-    lines = [
-        [
-            Entry(f"{one.claim}.", f"Holds when {one.rule}."),
-            one.printed,
-            *(_verdict(found, one, protocol) for protocol in protocols),
-        ]
-        for one in STATEMENTS
-    ]
-    header = [
-        "What the paper says",
-        "the paper's numbers",
-        *(f"protocol {one}" for one in protocols),
-    ]
-    return Table(header, lines, wordy=True)
-
-
-def _verdict(found: Claims, one: Statement, protocol: str) -> str | Entry:
+def verdict(found: Claims, one: Statement, protocol: str) -> Entry:
     """A verdict on part of the rows says that it is one. One that rests on the sign test says
     nothing before there are enough splits for the test to reject at all."""
-    verdict = one.judged(found, protocol)
-    if verdict is None:
-        return MISSING
-    holds, numbers = verdict
+    if (judged := one.judged(found, protocol)) is None:
+        return Entry(MISSING)
+    holds, numbers = judged
     text = "holds" if holds else "does not hold"
     if one.experiment not in tables() or complete(found.rows, protocol, one.experiment):
         return Entry(text, numbers, holds, not holds)
@@ -306,29 +252,6 @@ def _verdict(found: Claims, one: Statement, protocol: str) -> str | Entry:
 
 
 # --- misses and errors ------------------------------------------------------------------------
-
-
-def misses(found: list[Miss]) -> Table:
-    """Each with how far, how sure, and what the numbers say of the reason."""
-    lines = []
-    for one, _, se, converged, reasons in found:
-        its = EXPERIMENTS[one.experiment]
-        values = (one.ours, one.printed, one.shortfall, one.tolerance, se)
-        ours, known, worse, allowed, error = (number(value, its.decimals) for value in values)
-        cell = f"{set_label(one.set)}, {LABELS[one.method]}"
-        share = f"{100 * converged:.0f}% converged" if np.isfinite(converged) else ""
-        lines.append(
-            [
-                Entry(cell, f"{METRIC_LABELS[one.metric]}, {one.protocol}"),
-                Entry(ours, f"({known})"),
-                Entry(worse, f"({allowed})"),
-                error,
-                Entry(f"{one.n_splits} of {its.splits_of(one.set)}", share),
-                "; ".join(reasons) or "nothing",
-            ]
-        )
-    header = ["Cell", "ours (printed)", "worse by (tolerance)", "se of our median", "splits"]
-    return Table([*header, "what the numbers say"], lines, wordy=True)
 
 
 class Resolution(NamedTuple):
