@@ -126,9 +126,6 @@ def n_printed(kind: str, experiments: Sequence[str] = ()) -> int:
     return sum((experiment, metric) in wanted for experiment, _, metric, _ in printed().index)
 
 
-# --- what may explain a miss ------------------------------------------------------------------
-
-
 def _reasons(cells: Cells, one: Any, se: float, converged: float) -> Iterable[str]:
     place = (one.protocol, one.experiment, one.set, one.method)
     # The binary sets have published splits: with all of them, their noise is the paper's noise.

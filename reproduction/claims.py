@@ -1,6 +1,5 @@
 """Is a partly adapted posterior better than Laplace, and than a factorised one? Set by set, and
-sentence by sentence as the paper concludes (statements.toml): verdicts are computed, never written.
-"""
+sentence by sentence as the paper concludes: its statements and the functions that judge them."""
 
 import functools
 import tomllib
@@ -81,6 +80,12 @@ class Claims:
         found = [one for one in found if (one.contender, one.rival) == (contender, rival)]
         return [one for one in found if experiment in ("", one.experiment)]
 
+    def tallies(self, protocol: str, contender: str, rival: str) -> list[Tally]:
+        """By the printed medians of the joint LPD, by ours, and significantly by every field."""
+        its = {field: self.chosen(protocol, field, contender, rival) for field in FIELDS}
+        ours = tally([int(np.sign(one.difference)) for one in its["lpd"]])
+        return [printed_medians(contender, rival), ours, *map(significantly, its.values())]
+
     def marked(self, protocol: str, experiment: str, field: str) -> Marked | None:
         """None where a method is missing: it cannot be called the best, or not the best."""
         if not self.rows.counts(protocol, experiment)[list(METHODS)].any().all():
@@ -119,20 +124,12 @@ def significantly(comparisons: list[Comparison]) -> Tally:
     return tally([one.verdict for one in comparisons if sum(one.signs[:3]) >= FEWEST])
 
 
-def by_medians(comparisons: list[Comparison]) -> Tally:
-    """What can be read off medians alone, without asking whether it is significant."""
-    return tally([int(np.sign(one.difference)) for one in comparisons])
-
-
 def printed_medians(contender: str, rival: str, experiment: str = "") -> Tally:
-    """The same count over the paper's printed median LPDs."""
+    """What can be read off the paper's printed median LPDs."""
     values = printed()["value"].xs("lpd", level="metric").unstack()
     values = values.loc[[experiment] if experiment else list(in_print())]
     ours = values[list(MIXED) if contender == BEST else [contender]].max(axis=1)
     return tally(np.sign(ours - values[rival]).astype(int).tolist())
-
-
-# --- the paper's sentences --------------------------------------------------------------------
 
 
 Verdict = tuple[bool, str] | None  # whether it holds, and our numbers; or rows are missing

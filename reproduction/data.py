@@ -170,9 +170,6 @@ def describe() -> str:
     return "\n".join([*lines, f"cache ({CACHE_VARIABLE} for another): {cache_folder()}"])
 
 
-# --- splits and draws -------------------------------------------------------------------------
-
-
 def splits(dataset: Dataset, indices: Iterable[Any], seed: int = 0) -> list[Split]:
     """Training and test data, not scaled, of the splits with these numbers, counted from 0.
 

@@ -26,9 +26,6 @@ class Arrays(NamedTuple):
     test: np.ndarray | None = None
 
 
-# --- canonical form ---------------------------------------------------------------------------
-
-
 def checked(raw: Arrays, record: Record, where: str, remedy: str = "") -> Arrays:
     """The arrays in canonical form, read-only, if they are those the registry knows."""
     try:
@@ -70,9 +67,6 @@ def checksum(arrays: Arrays) -> str:
     return digest.hexdigest()
 
 
-# --- npz files --------------------------------------------------------------------------------
-
-
 def _keys(record: Record) -> tuple[str, ...]:
     """How a file calls the arrays."""
     return ("x", "t" if record.n_classes else "y", *(("train", "test") * record.published))
@@ -111,9 +105,6 @@ def write_npz(path: Path, arrays: Arrays, record: Record) -> None:
         os.replace(beside, path)
     finally:
         beside.unlink(missing_ok=True)
-
-
-# --- what is published ------------------------------------------------------------------------
 
 
 def parse(paths: Sequence[Path], record: Record, where: str) -> Arrays:
@@ -171,9 +162,6 @@ def balance(record: Record) -> Arrays:
     x = np.array(list(itertools.product(range(1, 6), repeat=4)))
     y = 1 - np.sign(x[:, 0] * x[:, 1] - x[:, 2] * x[:, 3])
     return checked(Arrays(x, y), record, "the generated set")
-
-
-# --- downloads --------------------------------------------------------------------------------
 
 
 def cache_folder() -> Path:

@@ -22,15 +22,8 @@ from .experiments import EXPERIMENTS, LABELS, METHODS
 from .layout import METRIC_LABELS, set_label
 from .rows import Rows
 
-COLOURS = {
-    "laplace": "#000000",
-    "mu": "#D55E00",
-    "eig": "#009E73",
-    "lr": "#0072B2",
-    "diag": "#CC79A7",
-    "full": "#8C6D00",
-    "auto": "#56B4E9",
-}
+_HEX = ("#000000", "#D55E00", "#009E73", "#0072B2", "#CC79A7", "#8C6D00", "#56B4E9")
+COLOURS = dict(zip(LABELS, _HEX, strict=True))
 MOST_PANELS = 24
 
 
@@ -151,9 +144,6 @@ def missed(misses: list[Miss]) -> bytes:
     return _png(picture)
 
 
-# --- what they share --------------------------------------------------------------------------
-
-
 def _panels(n: int, columns: int, height: float) -> tuple[Picture, list[Any]]:
     """At least `n` panels in a grid; those left over are switched off."""
     n_rows = max(1, math.ceil(n / columns))
@@ -174,9 +164,8 @@ def _box(axes: Any, values: pd.Series, place: float, colour: str) -> None:
 
 def _legend_of(picture: Picture, methods: Any) -> None:
     lines = [Line2D([], [], color=COLOURS[one], lw=3, label=LABELS[one]) for one in methods]
-    columns = min(6, len(lines))
-    where = "outside lower center"
-    picture.legend(handles=lines, loc=where, ncols=columns, frameon=False, fontsize=9)
+    how = {"ncols": min(6, len(lines)), "frameon": False, "fontsize": 9}
+    picture.legend(handles=lines, loc="outside lower center", **how)
 
 
 def _png(picture: Picture) -> bytes:

@@ -44,15 +44,17 @@ class Figure(NamedTuple):
 
 
 MISSING = "–"
-Line = Iterable[str | Entry]
 
 
-def without_gaps(header: Iterable[str], lines: Iterable[Line], protocol: str = "") -> list[Table]:
-    """Sets and columns without any number are left out: another section names what is missing."""
-    names, rows = list(header), [row for row in map(list, lines) if set(row[1:]) != {MISSING}]
-    keep = [k for k in range(len(names)) if not k or {row[k] for row in rows} != {MISSING}]
-    rows = [[row[k] for k in keep] for row in rows]
-    return [Table([names[k] for k in keep], rows, protocol)] if rows else []
+def laid_out(
+    corner: str, entries: dict[Any, Any], columns: Iterable[str], protocol: str = "", gaps=False
+) -> list[Table]:
+    """Entries by line and column. Columns without any are left out, but for `gaps`, and so is a
+    table: another section names what is missing."""
+    lines, present = dict.fromkeys(line for line, _ in entries), {column for _, column in entries}
+    names = [one for one in columns if gaps or one in present]
+    rows = [[line, *(entries.get((line, one), MISSING) for one in names)] for line in lines]
+    return [Table([corner, *names], rows, protocol)] if rows else []
 
 
 def set_label(name: str) -> str:
@@ -65,9 +67,6 @@ def number(value: float, places: int, sign: str = "") -> str:
 
 def plural(n: int, word: str) -> str:
     return f"{n:,} {word}" if n == 1 else f"{n:,} {word}s"
-
-
-# --- templates --------------------------------------------------------------------------------
 
 
 def html_inline(text: str) -> str:
@@ -93,5 +92,8 @@ def render(template: str, form: str, **context: Any) -> str:
     env.filters["plain"] = html.escape if form == "html" else str
     env.filters["on_one_line"] = lambda text: " ".join(text.split())
     env.filters["slug"] = lambda text: re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+    env.globals |= {"plural": plural, "set_label": set_label}
+    env.globals["numbers"] = lambda values, places: [number(one, places) for one in values]
+    env.globals["each"] = lambda text, values: [text.format(one) for one in values]
     text = env.get_template(template).render(form=f"{form}.j2", **context)
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"

@@ -7,18 +7,7 @@ from typing import Any
 
 import pandas as pd
 
-from .experiments import (
-    ALL_METHODS,
-    BESIDE,
-    EXPERIMENTS,
-    LABELS,
-    METHODS,
-    N_PREDICT,
-    PROTOCOLS,
-    Experiment,
-    in_print,
-    tables,
-)
+from .experiments import EXPERIMENTS, LABELS, METHODS, N_PREDICT, PROTOCOLS, in_print, tables
 from .layout import Table, plural, set_label
 from .rows import Rows
 
@@ -50,12 +39,6 @@ def everything(rows: Rows) -> bool:
     return all(complete(rows, protocol, one) for protocol in rows.protocols for one in in_print())
 
 
-def without_rows(rows: Rows, experiment: Experiment) -> list[str]:
-    """Protocols that ran, but not this experiment of theirs."""
-    its = [one for one in rows.protocols if one in experiment.protocols]
-    return [one for one in its if not rows.has(one, experiment.name)]
-
-
 def missing(rows: Rows) -> list[str]:
     """What the paper has and these rows have not, in sentences."""
     said = []
@@ -65,7 +48,7 @@ def missing(rows: Rows) -> list[str]:
             continue
         gaps = []
         for one, its in EXPERIMENTS.items():
-            if (its.in_print and protocol in its.protocols) or rows.has(protocol, one):
+            if (its.in_print and protocol in its.protocols) or protocol in rows.protocols_of(one):
                 gaps += _gaps(rows, protocol, one)
         whole = f"Protocol `{protocol}`: complete, all of the paper's sets, methods and splits."
         said.append(f"Protocol `{protocol}` lacks {'; '.join(gaps)}." if gaps else whole)
@@ -75,7 +58,7 @@ def missing(rows: Rows) -> list[str]:
 
 def _gaps(rows: Rows, protocol: str, experiment: str) -> list[str]:
     its, toy = EXPERIMENTS[experiment], "the two-dimensional example"
-    if not rows.has(protocol, experiment):
+    if protocol not in rows.protocols_of(experiment):
         return [toy if experiment == "toy" else f"everything {experiment}"]
     counts = rows.counts(protocol, experiment)[[one for one in METHODS if one in its.methods]]
     gone, lacks, partial = [], {}, []
@@ -95,7 +78,7 @@ def _gaps(rows: Rows, protocol: str, experiment: str) -> list[str]:
 
 def _fewer_beside(rows: Rows, protocol: str) -> Iterable[str]:
     """Where a method that the paper does not have ran on fewer splits than others did."""
-    for method in BESIDE:
+    for method in [one for one in LABELS if one not in METHODS]:
         its = [one for one in tables() if method in EXPERIMENTS[one].methods]
         counts = pd.concat([rows.counts(protocol, one) for one in its])
         most = counts[list(METHODS)].max(axis=1)
@@ -108,19 +91,16 @@ def _fewer_beside(rows: Rows, protocol: str) -> Iterable[str]:
 def failures(rows: Rows) -> Iterable[tuple[Any, list[int]]]:
     """Which splits failed, counted from 1 as --splits does, by method and reason."""
     by = ["protocol", "experiment", "set", "method", "failed"]
-    return [
-        (place, (one + 1).astype(int).to_list()) for place, one in rows.failed.groupby(by)["split"]
-    ]
+    groups = rows.failed.groupby(by)["split"]
+    return [(place, [int(one) + 1 for one in splits]) for place, splits in groups]
 
 
-def not_finite(rows: Rows) -> list[str]:
+def not_finite(rows: Rows) -> Iterable[str]:
     """A test set that a posterior holds impossible has no finite score: medians leave it out."""
     lost = rows.fits[rows.fits.lpd.isna() & (rows.fits.experiment != "toy")]
-    return [
-        f"{set_label(name)}, {LABELS.get(method, method)}, protocol {protocol}: "
-        f"{plural(len(its), 'row')}"
-        for (protocol, name, method), its in lost.groupby(["protocol", "set", "method"])
-    ]
+    for (protocol, name, method), its in lost.groupby(["protocol", "set", "method"]):
+        fit = f"{set_label(name)}, {LABELS.get(method, method)}, protocol {protocol}"
+        yield f"{fit}: {plural(len(its), 'row')}"
 
 
 # --- time -------------------------------------------------------------------------------------
@@ -144,7 +124,7 @@ def times(rows: Rows) -> list[Table]:
         sums = its[parts].sum()
         lines.append([", ".join(group), *map(duration, (*sums, sums.sum())), str(len(its))])
     totals = Table(["Backend, protocol, experiment", *parts, "together", "jobs"], lines)
-    fits = jobs[jobs.method.isin(ALL_METHODS) & (jobs.experiment != "toy")]
+    fits = jobs[jobs.method.isin(list(LABELS)) & (jobs.experiment != "toy")]
     sums = fits.groupby(["backend", "protocol", "method"])[["n_splits", "fit", "evaluate"]].sum()
     lines = [
         [
@@ -188,18 +168,16 @@ def not_as_usual(runs: list[dict[str, Any]]) -> list[str]:
     said = []
     for settings in (run["settings"] for run in runs):
         protocol, n_predict = settings["protocol"], settings.get("n_predict", N_PREDICT)
-        changed = []
-        if n := settings.get("n_draws"):
-            changed.append(f"{n} draws where draws are taken")
-        if n := settings.get("n_basis"):
-            changed.append(plural(n, "basis function"))
-        if len(protocol.get("diag_starts") or (1, 2)) == 1:
-            changed.append("VI_diag from one start, so there is none to choose by test score")
-        if n_predict != N_PREDICT:
-            changed.append(f"scores at S' = {n_predict:,}, the paper's at 10,000")
-        if changed:
-            full = f"Not the full settings of protocol `{protocol['name']}`"
-            said.append(f"{full}: {'; '.join(changed)}.")
+        n_draws, n_basis = settings.get("n_draws"), settings.get("n_basis")
+        one_start = len(protocol.get("diag_starts") or (1, 2)) == 1
+        changed = {
+            f"{n_draws} draws where draws are taken": n_draws,
+            plural(n_basis or 0, "basis function"): n_basis,
+            "VI_diag from one start, so there is none to choose by test score": one_start,
+            f"scores at S' = {n_predict:,}, the paper's at 10,000": n_predict != N_PREDICT,
+        }
+        if words := "; ".join(text for text, is_so in changed.items() if is_so):
+            said.append(f"Not the full settings of protocol `{protocol['name']}`: {words}.")
     sources = {str((run.get("versions") or {}).get("source", "unknown")) for run in runs}
     if len(sources) > 1:
         said.append(

@@ -16,22 +16,9 @@ from . import figures, record, tables
 from .cells import Cells, Miss
 from .claims import STATEMENTS, Claims
 from .experiments import EXPERIMENTS, LABELS
-from .layout import METRIC_LABELS, Figure, number, plural, render, set_label
+from .layout import METRIC_LABELS, Figure, render
 from .rows import COMPACT, Rows, read, write_compact
 
-# What the template makes tables and words with.
-HELPERS = {
-    "tables": tables,
-    "record": record,
-    "plural": plural,
-    "set_label": set_label,
-    "numbers": lambda values, places: [number(one, places) for one in values],
-    "each": lambda text, values: [text.format(one) for one in values],
-    "LABELS": LABELS,
-    "METRIC_LABELS": METRIC_LABELS,
-    "EXPERIMENTS": EXPERIMENTS,
-    "STATEMENTS": STATEMENTS,
-}
 TITLE = "Mixed Variational Inference: the paper's experiments, run again"
 
 
@@ -76,7 +63,9 @@ def contents(rows: Rows) -> dict[str, Any]:
     cells = Cells(rows)
     misses = [miss for protocol in rows.protocols for miss in cells.misses(protocol)]
     found = {"rows": rows, "cells": cells, "claims": Claims(cells), "misses": misses}
-    return found | {"pictures": _pictures(rows, misses)} | HELPERS
+    words = {"LABELS": LABELS, "METRIC_LABELS": METRIC_LABELS, "STATEMENTS": STATEMENTS}
+    modules = {"tables": tables, "record": record, "EXPERIMENTS": EXPERIMENTS}
+    return found | words | modules | {"pictures": _pictures(rows, misses)}
 
 
 def _pictures(rows: Rows, misses: list[Miss]) -> dict[str, list[Figure]]:

@@ -21,6 +21,7 @@ NUMBERS = ("lpd", "pointwise", "error", "error_draws", "elbo", "elbo_fixed", "ga
 NUMBERS += ("converged", "n_basis", "n_test", "hyper.log_width")
 NUMBERS += ("diag.lpd_best_test", "diag.error_best_test")
 COMPACT = "rows.csv.gz"
+Place = tuple[str, str, str]  # protocol, experiment, set
 
 
 class Rows:
@@ -41,14 +42,15 @@ class Rows:
             *sorted(present - set(PROTOCOLS)),
         )
 
-    def places(self, protocol: str, experiments: Sequence[str] = ()) -> list[tuple[str, str, str]]:
+    def places(self, protocol: str, experiments: Sequence[str] = ()) -> list[Place]:
         """Sets that have fits, in the paper's order, each after its protocol and experiment."""
         its = experiments or tables()
         some = [(protocol, one, name) for one in its for name in EXPERIMENTS[one].sets]
         return [place for place in some if place in self._by_set]
 
-    def has(self, protocol: str, experiment: str) -> bool:
-        return bool(self.places(protocol, (experiment,)))
+    def protocols_of(self, experiment: str) -> list[str]:
+        """Those that have fits of the experiment."""
+        return [one for one in self.protocols if self.places(one, (experiment,))]
 
     def of(self, protocol: str, experiment: str, name: str, method: str = "") -> pd.DataFrame:
         """The fits of one set, by one method or by all."""

@@ -1,88 +1,58 @@
 """The report's tables: our medians beside the printed numbers, those that are ours alone, claims
 and misses. Every number comes from rows."""
 
+import itertools
 from collections.abc import Iterable, Sequence
 from typing import Any, NamedTuple
 
 import numpy as np
 import pandas as pd
 
-from .cells import (
-    BY_TEST,
-    ERROR,
-    ERROR_OF_DRAWS,
-    MEASURES,
-    Cells,
-    metric_of,
-    n_printed,
-)
-from .claims import (
-    BEST,
-    CONTENDERS,
-    FIELDS,
-    RIVALS,
-    Claims,
-    Comparison,
-    Statement,
-    by_medians,
-    printed_medians,
-    significantly,
-)
-from .experiments import (
-    ALL_METHODS,
-    BESIDE,
-    EXPERIMENTS,
-    LABELS,
-    METHODS,
-    in_print,
-    printed,
-    tables,
-)
-from .layout import MISSING, Entry, Table, number, plural, set_label, without_gaps
+from .cells import BY_TEST, ERROR, ERROR_OF_DRAWS, MEASURES, Cells, metric_of, n_printed
+from .claims import BEST, CONTENDERS, FIELDS, RIVALS, Claims, Comparison, Statement, significantly
+from .experiments import ALL_METHODS, EXPERIMENTS, LABELS, METHODS, in_print, printed, tables
+from .layout import MISSING, Entry, Table, laid_out, number, plural, set_label
 from .record import complete
-from .rows import Rows
+from .rows import Place, Rows
 from .statistics import FEWEST, Marks
 
 WORSE, BULLET = "▼", "•"
 NAMES = {BEST: "best of MVI_mu, MVI_eig, MVI_lr", **LABELS}
-Place = tuple[str, str, str]  # protocol, experiment, set
-
-
-# --- medians ----------------------------------------------------------------------------------
 
 
 def medians(cells: Cells, experiments: Sequence[str], *measures: str) -> list[Table]:
-    """Beside the printed ones. A table for each protocol that has rows; with several measures a set
+    """Beside the printed ones: a table for each protocol that has rows; with several measures a set
     has a line for each."""
-    by_test = ["VI_diag by test score"] if measures[0] in BY_TEST else []
-    header = ["Data set" if len(measures) == 1 else "", *map(LABELS.get, METHODS), *by_test]
-    found = []
+    asked, by_test = dict(zip(LABELS.values(), ALL_METHODS, strict=True)), "VI_diag by test score"
+    columns, found = list(asked), []
+    columns.insert(len(METHODS), by_test)
     for protocol in cells.rows.protocols:
-        lines = [
-            _compared(cells, place, measure, len(measures) > 1)
-            for place in cells.rows.places(protocol, experiments)
-            for measure in measures
-        ]
-        found += without_gaps([*header, *BESIDE], lines, protocol)
+        entries = {}
+        for place, measure in itertools.product(cells.rows.places(protocol, experiments), measures):
+            kind, field, _ = MEASURES[measure]
+            label = set_label(place[2]) if len(measures) == 1 else metric_of(place[1], kind).upper()
+            line, marks = _head(cells.rows, place, label), cells.marks(*place, field)
+            for column, method in asked.items():
+                if one := cells.get(measure, *place, method):
+                    entries[line, column] = _beside(one, marks)
+            if one := cells.get(BY_TEST.get(measure, ""), *place, "diag"):
+                entries[line, by_test] = _beside(one, Marks())
+        corner = "Data set" if len(measures) == 1 else ""
+        found += laid_out(corner, entries, columns, protocol)
     return found
 
 
-def _compared(cells: Cells, place: Place, measure: str, by_metric: bool) -> list[str | Entry]:
-    kind, field, _ = MEASURES[measure]
-    label = metric_of(place[1], kind).upper() if by_metric else set_label(place[2])
-    asked = [(measure, one) for one in ALL_METHODS]
-    if measure in BY_TEST:
-        asked.insert(len(METHODS), (BY_TEST[measure], "diag"))
-    marks = {measure: cells.marks(*place, field)}
-    return [
-        Entry(label, _splits(cells.rows, place)),
-        *(_beside(cells.get(one, *place, its), marks.get(one, Marks())) for one, its in asked),
-    ]
+def _head(rows: Rows, place: Place, label: str) -> Entry:
+    """With how many splits there are, of how many."""
+    counts = rows.of(*place).method.value_counts()
+    expected = EXPERIMENTS[place[1]].splits_of(place[2])
+    some = " to ".join(map(str, sorted({counts.min(), counts.max()})))
+    return Entry(
+        label, f"{some} splits" if some == str(expected) else f"{some} of {expected} splits"
+    )
 
 
-def _beside(one: Any | None, marks: Marks) -> str | Entry:
-    if one is None:
-        return MISSING
+def _beside(one: Any, marks: Marks) -> Entry:
     places, best = EXPERIMENTS[one.experiment].decimals, one.method in marks.best
     ours = number(one.ours, places) + f" {BULLET}" * (best and marks.bullet)
     if np.isnan(one.printed):
@@ -91,24 +61,16 @@ def _beside(one: Any | None, marks: Marks) -> str | Entry:
     return Entry(ours, note + f" {WORSE}" * (not one.no_worse), best, not one.no_worse)
 
 
-def _splits(rows: Rows, place: Place) -> str:
-    counts = set(rows.of(*place).method.value_counts())
-    expected = EXPERIMENTS[place[1]].splits_of(place[2])
-    if counts == {expected}:
-        return f"{expected} splits"
-    return f"{' to '.join(map(str, sorted({min(counts), max(counts)})))} of {expected} splits"
-
-
 def diagnostics(rows: Rows) -> list[Table]:
     """ELBO, and below it what says whether to trust it."""
     found, how = [], {"elbo": "median", "gap": "median", "khat": "median", "converged": "mean"}
     for protocol in rows.protocols:
-        lines = []
-        for place in rows.places(protocol):
-            its = rows.of(*place).groupby("method").agg(how)
-            entries = [_trust(its.loc[one]) if one in its.index else MISSING for one in ALL_METHODS]
-            lines.append([Entry(set_label(place[2]), _splits(rows, place)), *entries])
-        found += without_gaps(["Data set", *LABELS.values()], lines, protocol)
+        entries = {
+            (_head(rows, place, set_label(place[2])), LABELS[method]): _trust(one)
+            for place in rows.places(protocol)
+            for method, one in rows.of(*place).groupby("method").agg(how).iterrows()
+        }
+        found += laid_out("Data set", entries, LABELS.values(), protocol)
     return found
 
 
@@ -120,12 +82,18 @@ def _trust(one: pd.Series) -> Entry:
 
 def two_dimensional(rows: Rows) -> list[Table]:
     """KL of every method, protocols side by side."""
-    columns, fields = {}, (("kl", "KL(q || p)", 4), ("elbo", "ELBO", 4), ("khat", "k-hat", 2))
+    columns, entries = [], {}
     for protocol in rows.protocols:
         its = rows.of(protocol, "toy", "mixture").set_index("method").reindex(ALL_METHODS)
-        for field, what, places in fields:
-            columns[f"{what}, {protocol}"] = [number(value, places) for value in its[field]]
-    return without_gaps(["Method", *columns], zip(LABELS.values(), *columns.values(), strict=True))
+        for field, what, places in (
+            ("kl", "KL(q || p)", 4),
+            ("elbo", "ELBO", 4),
+            ("khat", "k-hat", 2),
+        ):
+            columns.append(f"{what}, {protocol}")
+            for method, value in its[field].dropna().items():
+                entries[LABELS[method], columns[-1]] = number(value, places)
+    return laid_out("Method", entries, columns)
 
 
 def trends(rows: Rows, protocol: str) -> pd.DataFrame:
@@ -143,11 +111,8 @@ def trends(rows: Rows, protocol: str) -> pd.DataFrame:
 
 def summary(cells: Cells) -> Table:
     """Cells no worse than printed. What the paper does not print stands apart, if it has rows."""
-    beside = [one for one in tables() if one not in in_print()]
-    beside = [
-        one for one in beside if any(cells.rows.has(its, one) for its in cells.rows.protocols)
-    ]
-    groups = [*((one,) for one in in_print()), in_print(), *((one,) for one in beside)]
+    apart = [one for one in tables() if one in set(cells.rows.fits.experiment) - set(in_print())]
+    groups = [*((one,) for one in in_print()), in_print(), *((one,) for one in apart)]
     lines = [
         [f"{protocol}: {measure}", *(_counted(cells, measure, protocol, one) for one in groups)]
         for protocol in cells.rows.protocols
@@ -156,7 +121,7 @@ def summary(cells: Cells) -> Table:
     ]
     names = {one: f"{set_label(one)} ({n_printed('lpd', (one,))})" for one in tables()}
     header = ["Protocol: measure", *(names[one] for one in in_print()), f"All ({n_printed('lpd')})"]
-    return Table([*header, *(f"Not printed: {names[one]}" for one in beside)], lines)
+    return Table([*header, *(f"Not printed: {names[one]}" for one in apart)], lines)
 
 
 def _counted(cells: Cells, measure: str, protocol: str, its: Sequence[str]) -> str | Entry:
@@ -177,10 +142,8 @@ def claims(found: Claims) -> list[tuple[Table, Table]]:
 
 def _tallies(found: Claims, protocol: str) -> Table:
     lines = []
-    for contender, rival in [(one, other) for one in CONTENDERS for other in RIVALS]:
-        its = {one: found.chosen(protocol, one, contender, rival) for one in FIELDS}
-        tallies = [printed_medians(contender, rival), by_medians(its["lpd"])]
-        tallies += [significantly(one) for one in its.values()]
+    for contender, rival in itertools.product(CONTENDERS, RIVALS):
+        tallies = found.tallies(protocol, contender, rival)
         counts = [" / ".join(map(str, one)) if one.total else MISSING for one in tallies]
         lines.append([f"{NAMES[contender]} against {LABELS[rival]}", *counts])
     header = ["", "paper's medians of joint LPD", "our medians of joint LPD"]
@@ -188,20 +151,14 @@ def _tallies(found: Claims, protocol: str) -> Table:
 
 
 def _set_by_set(found: Claims, protocol: str) -> Table:
-    columns = [(rival, field) for rival in RIVALS for field in FIELDS]
-    its = {
-        (one.experiment, one.set, one.rival, field): _wins(one)
-        for field in FIELDS
+    entries = {
+        (set_label(one.set), f"{LABELS[one.rival]}: {label}"): _wins(one)
+        for field, label in FIELDS.items()
         for one in found.compare(protocol, field)
         if one.contender == BEST
     }
-    lines = [
-        [set_label(place[-1]), *(its.get((*place[1:], *column), MISSING) for column in columns)]
-        for place in found.rows.places(protocol, in_print())
-        if any((*place[1:], *column) in its for column in columns)
-    ]
-    names = [f"{LABELS[rival]}: {FIELDS[field]}" for rival, field in columns]
-    return Table(["Data set", *names], lines, protocol)
+    columns = [f"{LABELS[rival]}: {label}" for rival in RIVALS for label in FIELDS.values()]
+    return laid_out("Data set", entries, columns, protocol, gaps=True)[0]
 
 
 def _wins(one: Comparison) -> Entry:
@@ -211,13 +168,9 @@ def _wins(one: Comparison) -> Entry:
     return Entry(won, f"{LABELS[one.method]}, {p}", one.verdict == 1, worse)
 
 
-def in_short(found: Claims) -> list[str]:
+def in_short(found: Claims) -> Iterable[str]:
     """The best of the three against each rival, in a sentence."""
-    return [one for protocol in found.rows.protocols for one in _in_short(found, protocol)]
-
-
-def _in_short(found: Claims, protocol: str) -> Iterable[str]:
-    for rival in RIVALS:
+    for protocol, rival in itertools.product(found.rows.protocols, RIVALS):
         parts, untold = [], 0
         for field, label in FIELDS.items():
             its = found.chosen(protocol, field, BEST, rival)
@@ -227,11 +180,9 @@ def _in_short(found: Claims, protocol: str) -> Iterable[str]:
             parts += [f"by {label} {on}"] if tally.total else []
         few = f"{plural(untold, 'set')} with too few splits for a test ({FEWEST} are needed)"
         if parts:
+            better = f"the {NAMES[BEST]} is significantly better than {LABELS[rival]}"
             rest = f", not counting {few}" if untold else ""
-            yield (
-                f"Protocol `{protocol}`: the {NAMES[BEST]} is significantly better than "
-                f"{LABELS[rival]} {', '.join(parts)}{rest}."
-            )
+            yield f"Protocol `{protocol}`: {better} {', '.join(parts)}{rest}."
         elif untold:
             yield f"Protocol `{protocol}`, MVI against {LABELS[rival]}: {few}."
 
@@ -287,35 +238,25 @@ def _rates() -> list[str]:
 def nearness(cells: Cells) -> list[Table]:
     """How far both kinds of error are from the printed ones: an inference must show its weak side.
     A positive number: ours is larger, so worse."""
-    columns = [(one, method) for one in _rates() for method in METHODS]
-    lines = []
-    for protocol in cells.rows.protocols:
-        for measure in (ERROR, ERROR_OF_DRAWS):
-            groups = cells.of(measure, protocol, _rates()).groupby(["experiment", "method"])
-            its = {
-                place: Entry(f"{one.median():+.2f}", f"{one.min():+.1f} to {one.max():+.1f}")
-                for place, one in groups["difference"]
-            }
-            entries = (its.get(place, MISSING) for place in columns)
-            lines.append([f"{protocol}: {measure}", *entries])
-    names = [f"{one}: {LABELS[method]}" for one, method in columns]
-    return without_gaps(["Protocol: measure", *names], lines)
+    entries = {}
+    for protocol, measure in itertools.product(cells.rows.protocols, (ERROR, ERROR_OF_DRAWS)):
+        groups = cells.of(measure, protocol, _rates()).groupby(["experiment", "method"])
+        for (experiment, method), one in groups["difference"]:
+            entry = Entry(f"{one.median():+.2f}", f"{one.min():+.1f} to {one.max():+.1f}")
+            entries[f"{protocol}: {measure}", f"{experiment}: {LABELS[method]}"] = entry
+    columns = [f"{one}: {LABELS[method]}" for one in _rates() for method in METHODS]
+    return laid_out("Protocol: measure", entries, columns)
 
 
-def worst_fits(cells: Cells) -> list[str]:
-    found = []
+def worst_fits(cells: Cells) -> Iterable[str]:
     for protocol in cells.rows.protocols:
         said = []
         for measure in (ERROR, ERROR_OF_DRAWS):
             its = cells.of(measure, protocol, _rates())
             if len(its):
-                near = int((its.difference.abs() <= 1).sum())
+                near = f"{(its.difference.abs() <= 1).sum()} of {plural(len(its), 'cell')}"
                 one = its.loc[its.difference.abs().idxmax()]
-                said.append(
-                    f"by {measure} {near} of {plural(len(its), 'cell')}, the furthest "
-                    f"{set_label(one.set)}, {LABELS[one.method]} ({one.difference:+.1f})"
-                )
-        found.append(
-            f"Protocol `{protocol}`, within one point of the printed number: {'; '.join(said)}."
-        )
-    return found
+                furthest = f"{set_label(one.set)}, {LABELS[one.method]} ({one.difference:+.1f})"
+                said.append(f"by {measure} {near}, the furthest {furthest}")
+        within = "within one point of the printed number"
+        yield f"Protocol `{protocol}`, {within}: {'; '.join(said)}."

@@ -10,6 +10,7 @@ from reproduction import claims, record, statistics, tables, toy
 from reproduction.cells import ERROR, LPD, LPD_BY_TEST, Cells, n_printed
 from reproduction.experiments import METHODS, printed
 from reproduction.layout import plural
+from reproduction.report import contents, markdown
 from reproduction_rows import made_up, rows_of
 
 # --- statistics -------------------------------------------------------------------------------
@@ -108,8 +109,12 @@ def test_cells_counts_and_rules(tmp_path):
     assert set(by_method) == {"diag", "mu"}
     assert "rule for VI_diag" in by_method["diag"]
     assert by_method["mu"] == ""  # few splits are no explanation
-    assert tables.misses(missed).rows[0][4].text == "5 of 100"
     assert missed[0].cell.shortfall == pytest.approx(2.0)
+    said = markdown(contents(found.rows)).split("## Cells worse than printed")[1].splitlines()
+    (line,) = [one for one in said if one.startswith("| Heart, MVI_mu")]
+    assert "| 2.00<br>(0.50) |" in line
+    assert "| 5 of 100<br>" in line
+    assert line.endswith("| nothing |")
 
 
 def test_a_miss_is_compared_with_the_other_protocol(tmp_path):

@@ -185,7 +185,7 @@ def test_scores_that_are_no_numbers_are_told(tmp_path):
     rows = made_up("best", "binary", "heart", 4, ("laplace", "mu"))
     rows[0]["lpd"] = None
     found = rows_of(tmp_path, rows)
-    assert record.not_finite(found) == ["Heart, Laplace, protocol best: 1 row"]
+    assert list(record.not_finite(found)) == ["Heart, Laplace, protocol best: 1 row"]
     assert found.paired("best", "binary", "heart", "lpd").shape == (3, 2)
 
 
