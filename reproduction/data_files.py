@@ -100,7 +100,8 @@ def write_npz(path: Path, arrays: Arrays, record: Record) -> None:
     beside = path.with_name(f".{path.stem}-{os.getpid()}.part")
     try:
         with beside.open("wb") as file:
-            named = dict(zip(_keys(record), arrays, strict=False))
+            some = [array for array in arrays if array is not None]
+            named = dict(zip(_keys(record), some, strict=True))
             np.savez_compressed(file, allow_pickle=False, **named)
         os.replace(beside, path)
     finally:
