@@ -12,10 +12,10 @@ from mixvi import InputError, MixviError
 from . import data
 from .experiments import ALL_METHODS, EXPERIMENTS, METHODS, PROTOCOLS, QUICK, Settings
 from .registry import NAMES
-from .run import Counts, Plan, parse_splits, run
+from .run import Plan, parse_splits, run
 
 PROGRAM = "python -m reproduction"
-RESULTS, QUICK_RESULTS = Path("mixvi-paper"), Path("mixvi-paper-quick")
+RESULTS = Path("mixvi-paper")
 
 
 def main(arguments: Sequence[str] | None = None) -> int:
@@ -38,54 +38,61 @@ def main(arguments: Sequence[str] | None = None) -> int:
 
 def _parser() -> argparse.ArgumentParser:
     parser = argparse.ArgumentParser(prog=PROGRAM, description=__doc__)
-    topics = parser.add_subparsers(required=True, metavar="experiment | report | data")
-    about = {name: one.about for name, one in EXPERIMENTS.items()}
-    about |= {"all": "all of these"}
-    about |= {"quick": "a small part of all, nothing to download, and its report"}
+    topics: Any = parser.add_subparsers(required=True, metavar="experiment | report | data")
+    about = {name: one.about for name, one in EXPERIMENTS.items()} | {"all": "all of these"}
+    about["quick"] = "a small part of all, nothing to download, and its report"
     for name, text in about.items():
         one = topics.add_parser(name, help=text, description=f"Runs {text}, into a results folder.")
-        _run_options(one, name)
         one.set_defaults(call=_quick if name == "quick" else _experiments, experiment=name)
+        _run_options(one, name == "quick")
     report = topics.add_parser("report", help="write report.html and report.md from a folder")
     report.add_argument("--out", type=Path, default=RESULTS, help="the results folder")
     report.add_argument("--to", type=Path, help="where the report goes, if elsewhere")
-    report.set_defaults(call=_report)
-    _data_options(topics.add_parser("data", help="the paper's data sets"))
+    report.set_defaults(call=lambda options: _report(options.out, options.to))
+    topics = topics.add_parser("data", help="the paper's data sets").add_subparsers(
+        required=True, metavar="list | get | path"
+    )
+    whole = topics.add_parser("list", help="all sets, and which are here")
+    whole.set_defaults(call=lambda _: print(data.describe()))
+    get = topics.add_parser("get", help="download sets into the cache")
+    get.add_argument("names", nargs="+", metavar="SET", help="names as in the paper, or all")
+    get.add_argument("--force", action="store_true", help="download again")
+    get.set_defaults(call=_get)
+    path = topics.add_parser("path", help="where a set comes from")
+    path.add_argument("name", metavar="SET")
+    path.set_defaults(call=lambda options: print(data.path(options.name)))
     return parser
 
 
-def _run_options(parser: argparse.ArgumentParser, name: str) -> None:
+def _run_options(parser: argparse.ArgumentParser, quick: bool) -> None:
     add = parser.add_argument
-    folder = QUICK_RESULTS if name == "quick" else RESULTS
+    folder = Path(f"{RESULTS}-quick") if quick else RESULTS
     add("--out", type=Path, default=folder, help="results folder (default: %(default)s)")
     add("--jobs", type=int, metavar="N", help="processes, one set each (CPU)")
     add("--seed", type=int, default=0, help="of splits, starts and draws (default: 0)")
     add("--retry-failed", action="store_true", help="try rows again that failed")
-    if name == "quick":
-        return
-    about = "our defaults, or the paper's draws, optimiser, screening and starts"
-    add("--protocol", choices=(*PROTOCOLS, "both"), default="best", help=about)
-    add("--sets", nargs="+", metavar="SET", help="only these sets")
-    add("--methods", nargs="+", metavar="METHOD", help=", ".join(ALL_METHODS))
-    add("--splits", metavar="N", help="the first N splits, or a range such as 3-7")
-    add("--basis", type=int, metavar="M", help="basis functions (default: the protocol's)")
-    add("--draws", type=int, metavar="S", help="fixed draws, where draws are taken")
-    add("--predict-draws", type=int, default=10_000, metavar="S'", help="draws for predictions")
+    if not quick:
+        about = "our defaults, or the paper's draws, optimiser, screening and starts"
+        add("--protocol", choices=(*PROTOCOLS, "both"), default="best", help=about)
+        add("--sets", nargs="+", metavar="SET", help="only these sets")
+        add("--methods", nargs="+", metavar="METHOD", help=", ".join(ALL_METHODS))
+        add("--splits", metavar="N", help="the first N splits, or a range such as 3-7")
+        add("--basis", type=int, metavar="M", help="basis functions (default: the protocol's)")
+        add("--draws", type=int, metavar="S", help="fixed draws, where draws are taken")
+        add("--predict-draws", type=int, default=10_000, metavar="S'", help="draws for predictions")
 
 
 def _experiments(options: argparse.Namespace) -> int:
     chosen = tuple(EXPERIMENTS) if options.experiment == "all" else (options.experiment,)
-    names = tuple(PROTOCOLS) if options.protocol == "both" else (options.protocol,)
+    sets = tuple(options.sets) if options.sets else None
+    methods = tuple(options.methods or ALL_METHODS)
     splits = parse_splits(options.splits) if options.splits else None
-    counts = []
-    for name in names:
-        numbers = (options.draws, options.predict_draws, options.seed, options.basis)
-        settings = Settings(PROTOCOLS[name], *numbers)
-        sets = tuple(options.sets) if options.sets else None
-        plan = Plan(chosen, settings, sets, tuple(options.methods or ALL_METHODS), splits)
-        counts.append(_run(plan, options))
+    numbers = (options.draws, options.predict_draws, options.seed, options.basis)
+    names = tuple(PROTOCOLS) if options.protocol == "both" else (options.protocol,)
+    settings = [Settings(PROTOCOLS[name], *numbers) for name in names]
+    status = _run(options, *(Plan(chosen, one, sets, methods, splits) for one in settings))
     print(f"rows are in {options.out}; now: {PROGRAM} report --out {options.out}")
-    return _status(counts)
+    return status
 
 
 def _quick(options: argparse.Namespace) -> int:
@@ -97,19 +104,16 @@ def _quick(options: argparse.Namespace) -> int:
         n_splits={"cauchy": 10, "multiclass": 5},
         trend=False,
     )
-    counts = _run(plan, options)
-    _report(argparse.Namespace(out=options.out, to=None))
-    return _status([counts])
+    status = _run(options, plan)
+    _report(options.out, None)
+    return status
 
 
-def _run(plan: Plan, options: argparse.Namespace) -> Counts:
-    retry, command = options.retry_failed, options.command
-    return run(plan, options.out, jobs=options.jobs, retry_failed=retry, command=command)
-
-
-def _status(counts: list[Counts]) -> int:
+def _run(options: argparse.Namespace, *plans: Plan) -> int:
     """1 when nothing came out: scripts look at that, people at the sentence."""
-    rows, failed = (sum(one[k] for one in counts) for k in range(2))
+    how = {"retry_failed": options.retry_failed, "command": options.command}
+    counts = [run(plan, options.out, jobs=options.jobs, **how) for plan in plans]
+    rows, failed = map(sum, zip(*counts, strict=True))
     if failed:
         print(
             f"{failed} of {rows} rows failed: the report gives their reasons, --retry-failed tries "
@@ -119,34 +123,18 @@ def _status(counts: list[Counts]) -> int:
     return int(failed == rows)
 
 
-def _report(options: argparse.Namespace) -> None:
+def _report(folder: Path, to: Path | None) -> None:
     from .report import write_report  # matplotlib and templates only when they are needed
 
-    if not options.out.is_dir():
-        raise InputError(f"there is no results folder {options.out}: name it with --out.")
-    print(f"wrote {write_report(options.out, options.to)}")
-
-
-# --- data -------------------------------------------------------------------------------------
-
-
-def _data_options(parser: argparse.ArgumentParser) -> None:
-    topics: Any = parser.add_subparsers(required=True, metavar="list | get | path")
-    whole = topics.add_parser("list", help="all sets, and which are here")
-    whole.set_defaults(call=lambda _: print(data.describe()))
-    get = topics.add_parser("get", help="download sets into the cache")
-    get.add_argument("names", nargs="+", metavar="SET", help="names as in the paper, or all")
-    get.add_argument("--force", action="store_true", help="download again")
-    get.set_defaults(call=_get)
-    path = topics.add_parser("path", help="where a set comes from")
-    path.add_argument("name", metavar="SET")
-    path.set_defaults(call=lambda options: print(data.path(options.name)))
+    if not folder.is_dir():
+        raise InputError(f"there is no results folder {folder}: name it with --out.")
+    print(f"wrote {write_report(folder, to)}")
 
 
 def _get(options: argparse.Namespace) -> int:
     """What MIXVI_DATA or the cache hold already stays; one set that fails stops no other."""
     names = NAMES if "all" in options.names else options.names
-    failed = []
+    failed = 0
     for name in names:
         try:
             if options.force or not data.is_here(name):
@@ -158,8 +146,8 @@ def _get(options: argparse.Namespace) -> int:
                 )
             print(f"{name}: {data.path(name)}")
         except MixviError as err:
-            failed.append(name)
+            failed += 1
             print(f"reproduction: {err}", file=sys.stderr)
     if failed and len(names) > 1:
-        print(f"reproduction: {len(failed)} of {len(names)} sets failed", file=sys.stderr)
-    return int(bool(failed))
+        print(f"reproduction: {failed} of {len(names)} sets failed", file=sys.stderr)
+    return int(failed > 0)

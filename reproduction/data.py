@@ -8,27 +8,20 @@ from, its arrays have the same checksum.
 import dataclasses
 import functools
 import importlib.util
-import operator
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any, NamedTuple, SupportsIndex
 
 import numpy as np
 
 from mixvi import InputError
 
-from .data_files import (
-    CACHE_VARIABLE,
-    balance,
-    cache_folder,
-    download,
-    from_package,
-    read_npz,
-)
+from .data_files import CACHE_VARIABLE, balance, cache_folder, download, from_package, read_npz
 from .registry import REGISTRY, DataError, Record, training_size
 
 FOLDER_VARIABLE = "MIXVI_DATA"
+Folder = str | os.PathLike | None
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -37,10 +30,10 @@ class Dataset:
     `test` the published splits, one row of indices into `x` each, or None where there are none."""
 
     name: str
-    x: np.ndarray = dataclasses.field(repr=False)
-    y: np.ndarray = dataclasses.field(repr=False)
-    train: np.ndarray | None = dataclasses.field(repr=False)
-    test: np.ndarray | None = dataclasses.field(repr=False)
+    x: np.ndarray
+    y: np.ndarray
+    train: np.ndarray | None
+    test: np.ndarray | None
     n_classes: int
     source: str
 
@@ -56,9 +49,6 @@ class Split:
     index: int
 
 
-# --- finding and loading ----------------------------------------------------------------------
-
-
 class _Place(NamedTuple):
     """A file, or no file where the set comes with a package or is generated."""
 
@@ -67,7 +57,7 @@ class _Place(NamedTuple):
     sentence: str
 
 
-def load(name: str, folder: str | os.PathLike | None = None) -> Dataset:
+def load(name: str, folder: Folder = None) -> Dataset:
     """A data set of the paper, checked against its checksum; the same object when it is asked for
     again. `folder` is looked in first.
 
@@ -76,16 +66,13 @@ def load(name: str, folder: str | os.PathLike | None = None) -> Dataset:
     >>> scale.x.shape, scale.n_classes
     ((625, 4), 3)
     """
-    record = _record(name)
-    place = _found(record, folder)
+    place = _found(_record(name), folder)
     status = place.file.stat() if place.file else None  # a file that was replaced is read again
-    stamp = (status.st_mtime_ns, status.st_size) if status else ()
-    return _load(record, place, stamp)
+    return _load(_record(name), place, status and (status.st_mtime_ns, status.st_size))
 
 
 @functools.lru_cache(maxsize=64)
-def _load(record: Record, place: _Place, stamp: tuple[int, ...]) -> Dataset:
-    del stamp
+def _load(record: Record, place: _Place, _stamp: Any) -> Dataset:
     if place.file is not None:
         arrays = read_npz(place.file, record)
     else:
@@ -93,15 +80,14 @@ def _load(record: Record, place: _Place, stamp: tuple[int, ...]) -> Dataset:
     return Dataset(record.name, *arrays, n_classes=record.n_classes, source=place.sentence)
 
 
-def path(name: str, folder: str | os.PathLike | None = None) -> str:
+def path(name: str, folder: Folder = None) -> str:
     """The file that `load` would read, or a sentence where it needs none."""
     place = _found(_record(name), folder)
-    return place.sentence if place.file is None else str(place.file)
+    return str(place.file or place.sentence)
 
 
 def is_here(name: str) -> bool:
     """Whether `load` would succeed."""
-    _record(name)
     try:
         load(name)
     except DataError:
@@ -125,7 +111,7 @@ def _record(name: str) -> Record:
     return REGISTRY[name]
 
 
-def _found(record: Record, folder: str | os.PathLike | None) -> _Place:
+def _found(record: Record, folder: Folder) -> _Place:
     """Where the set is; an error that names every place looked at if it is nowhere."""
     place, looked = _search(record, folder)
     if place is None:
@@ -137,22 +123,18 @@ def _found(record: Record, folder: str | os.PathLike | None) -> _Place:
     return place
 
 
-def _search(
-    record: Record, folder: str | os.PathLike | None = None
-) -> tuple[_Place | None, list[str]]:
+def _search(record: Record, folder: Folder = None) -> tuple[_Place | None, list[str]]:
     """The first place that has it, and the places before that have not."""
-    looked: list[str] = []
     if folder is not None and not Path(folder).expanduser().is_dir():
         raise InputError(f"folder={str(folder)!r} is not a folder: give one that holds data sets.")
-    named = os.environ.get(FOLDER_VARIABLE)
+    named, looked = os.environ.get(FOLDER_VARIABLE), []
     for where, label in ((folder, "folder"), (named, FOLDER_VARIABLE)):
-        if not where:
-            continue
-        file = Path(where).expanduser() / record.file
-        if file.is_file():
-            return _Place(file, label, f"the file {file} ({label})"), looked
-        fault = f"has no {record.file}" if file.parent.is_dir() else "is not a folder"
-        looked.append(f"{label} {where} {fault}")
+        if where:
+            file = Path(where).expanduser() / record.file
+            if file.is_file():
+                return _Place(file, label, f"the file {file} ({label})"), looked
+            fault = f"has no {record.file}" if file.parent.is_dir() else "is not a folder"
+            looked.append(f"{label} {where} {fault}")
     if not named:
         looked.append(f"{FOLDER_VARIABLE} is not set")
     if (place := _built_in(record)) is not None:
@@ -174,28 +156,18 @@ def _built_in(record: Record) -> _Place | None:
 def describe() -> str:
     """All sets with where they are now, as a table."""
     lines = [f"{'name':<14}{'rows':>5} {'features':>8} {'classes':>7} {'splits':>20}  where"]
-    for record in REGISTRY.values():
-        place, _ = _search(record)
-        where = place.label if place else "not here"
-        if place and not is_here(record.name):
-            where += " (damaged)"
-        division = f"{record.n_splits} of {record.n_train} + {record.n_test}"
+    for one in REGISTRY.values():
+        place, _ = _search(one)
+        where = place.label + " (damaged)" * (not is_here(one.name)) if place else "not here"
         lines.append(
-            f"{record.name:<14}{record.n_train + record.n_test:>5} {record.features:>8} "
-            f"{record.n_classes or '-':>7} {division:>20}  {where}"
+            f"{one.name:<14}{one.n_train + one.n_test:>5} {one.features:>8} "
+            f"{one.n_classes or '-':>7} {f'{one.n_splits} of {one.n_train} + {one.n_test}':>20}  "
+            f"{where}"
         )
     lines.append("`python -m reproduction data get SET` downloads a set, or `get all` all of them.")
     if named := os.environ.get(FOLDER_VARIABLE):
         lines.append(f"{FOLDER_VARIABLE}: {named}")
     return "\n".join([*lines, f"cache ({CACHE_VARIABLE} for another): {cache_folder()}"])
-
-
-# --- splits and draws -------------------------------------------------------------------------
-
-
-def n_splits(name: str) -> int:
-    """How many splits the paper uses: 100, but 20 of image and splice."""
-    return _record(name).n_splits
 
 
 def splits(dataset: Dataset, indices: Iterable[Any], seed: int = 0) -> list[Split]:
@@ -204,29 +176,24 @@ def splits(dataset: Dataset, indices: Iterable[Any], seed: int = 0) -> list[Spli
     Published ones where there are any; otherwise 70% of the rows (rounded up) for training, each
     split drawn from its own seed, so that it is the same whichever others are asked for.
     """
-    return [_split(dataset, _index(index, dataset), seed) for index in indices]
+    return [_split(dataset, index, seed) for index in indices]
 
 
-def _split(dataset: Dataset, index: int, seed: int) -> Split:
-    x, y = dataset.x, dataset.y
-    if dataset.train is not None and dataset.test is not None:
-        train, test = dataset.train[index], dataset.test[index]
-    else:
+def _split(dataset: Dataset, index: Any, seed: int) -> Split:
+    if not isinstance(index, SupportsIndex) or index.__index__() < 0:
+        raise InputError(f"A split is named by a whole number from 0, not {index!r}.")
+    x, y, index = dataset.x, dataset.y, index.__index__()
+    if dataset.train is None or dataset.test is None:
         order = np.random.default_rng([seed, index, len(y)]).permutation(len(y))
         train, test = np.split(order, [training_size(len(y))])
-    return Split(x[train], y[train], x[test], y[test], index)
-
-
-def _index(index: Any, dataset: Dataset) -> int:
-    if not hasattr(index, "__index__") or operator.index(index) < 0:
-        raise InputError(f"A split is named by a whole number from 0, not {index!r}.")
-    index = operator.index(index)
-    if dataset.train is not None and index >= len(dataset.train):
+    elif index < len(dataset.train):
+        train, test = dataset.train[index], dataset.test[index]
+    else:
         raise InputError(
             f"{dataset.name} has {len(dataset.train)} published splits, 0 to "
             f"{len(dataset.train) - 1}: there is no split {index}."
         )
-    return index
+    return Split(x[train], y[train], x[test], y[test], index)
 
 
 def curve(x: Any) -> Any:

@@ -6,7 +6,7 @@ import itertools
 import logging
 import os
 import re
-import tempfile
+from collections.abc import Sequence
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,9 +24,6 @@ class Arrays(NamedTuple):
     y: np.ndarray
     train: np.ndarray | None = None
     test: np.ndarray | None = None
-
-
-# --- canonical form ---------------------------------------------------------------------------
 
 
 def checked(raw: Arrays, record: Record, where: str, remedy: str = "") -> Arrays:
@@ -70,7 +67,9 @@ def checksum(arrays: Arrays) -> str:
     return digest.hexdigest()
 
 
-# --- npz files --------------------------------------------------------------------------------
+def _keys(record: Record) -> tuple[str, ...]:
+    """How a file calls the arrays."""
+    return ("x", "t" if record.n_classes else "y", *(("train", "test") * record.published))
 
 
 def read_npz(path: Path, record: Record) -> Arrays:
@@ -78,47 +77,38 @@ def read_npz(path: Path, record: Record) -> Arrays:
     remedy = " Remove that file: the set is generated when there is none."
     if record.sources:
         remedy = f" Remove that file; `python -m reproduction data get {record.name}` gets it anew."
-    keys = ("x", "t" if record.n_classes else "y")
-    keys += ("train", "test") if record.published else ()
     try:
         with path.open("rb") as file, np.load(file) as archive:
-            missing = [key for key in keys if key not in archive.files]
-            arrays = [archive[key] for key in keys if key not in missing]
-        if not all(isinstance(array, np.ndarray) for array in arrays):
+            found = {key: archive[key] for key in _keys(record) if key in archive.files}
+        if not all(isinstance(array, np.ndarray) for array in found.values()):
             raise ValueError("its members are not arrays")
     except Exception as error:  # damaged bytes can fail in any way
         raise DataError(
             f"{path} cannot be read as {record.name}: it is damaged or no npz file "
             f"({type(error).__name__}: {error}).{remedy}"
         ) from error
-    if missing:
-        lacks = " and ".join(missing)
+    if lacks := " and ".join(key for key in _keys(record) if key not in found):
         raise DataError(
             f"{path} cannot be used as {record.name}: it lacks the array {lacks}.{remedy}"
         )
-    return checked(Arrays(*arrays), record, str(path), remedy)
+    return checked(Arrays(*found.values()), record, str(path), remedy)
 
 
 def write_npz(path: Path, arrays: Arrays, record: Record) -> None:
     """All of it or nothing: written beside, then moved into place in one step."""
-    named = {"x": arrays.x, "t" if record.n_classes else "y": arrays.y}
-    if arrays.train is not None and arrays.test is not None:
-        named |= {"train": arrays.train, "test": arrays.test}
     path.parent.mkdir(parents=True, exist_ok=True)
-    handle, beside = tempfile.mkstemp(dir=path.parent, prefix=f".{path.stem}-", suffix=".part")
+    beside = path.with_name(f".{path.stem}-{os.getpid()}.part")
     try:
-        with os.fdopen(handle, "wb") as file:
+        with beside.open("wb") as file:
+            some = [array for array in arrays if array is not None]
+            named = dict(zip(_keys(record), some, strict=True))
             np.savez_compressed(file, allow_pickle=False, **named)
         os.replace(beside, path)
-    except BaseException:
-        Path(beside).unlink(missing_ok=True)
-        raise
+    finally:
+        beside.unlink(missing_ok=True)
 
 
-# --- what is published ------------------------------------------------------------------------
-
-
-def parse(paths: list[Path], record: Record, where: str) -> Arrays:
+def parse(paths: Sequence[Path], record: Record, where: str) -> Arrays:
     """The files of one source."""
     try:
         if record.published:
@@ -148,11 +138,10 @@ def _benchmark(path: Path, record: Record) -> Arrays:
 
 def _text(text: str, record: Record) -> Arrays:
     """Rows of numbers and a label, between commas or blanks."""
-    first, *last = record.columns["features"]
-    features = slice(first, last[0] if last else None)
     lines = [line.strip().replace('"', "") for line in text.splitlines() if line.strip()]
     cells = [re.split(r"\s*,\s*|\s+", line) for line in lines]
     cells = cells[int(record.columns.get("header", False)) :]
+    features = slice(*(*record.columns["features"], None)[:2])
     x = np.array([row[features] for row in cells], dtype=np.float64)
     labels = ["".join(row[column] for column in record.columns["label"]) for row in cells]
     if not record.n_classes:
@@ -176,15 +165,11 @@ def balance(record: Record) -> Arrays:
     return checked(Arrays(x, y), record, "the generated set")
 
 
-# --- downloads --------------------------------------------------------------------------------
-
-
 def cache_folder() -> Path:
     """MIXVI_CACHE, or where pooch keeps things for the user."""
     import pooch
 
-    own = os.environ.get(CACHE_VARIABLE)
-    return Path(own).expanduser() if own else Path(pooch.os_cache("mixvi"))
+    return Path(os.environ.get(CACHE_VARIABLE) or pooch.os_cache("mixvi")).expanduser()
 
 
 def download(record: Record, force: bool) -> Path:
@@ -198,7 +183,7 @@ def download(record: Record, force: bool) -> Path:
     failures = []
     for urls in record.sources:
         try:
-            write_npz(path, _fetched(urls, record, force), record)
+            write_npz(path, _fetched(urls, record), record)
             return path
         except DataError as error:
             failures.append(str(error))
@@ -208,7 +193,7 @@ def download(record: Record, force: bool) -> Path:
     )
 
 
-def _fetched(urls: tuple[str, ...], record: Record, force: bool) -> Arrays:
+def _fetched(urls: Sequence[str], record: Record) -> Arrays:
     """Of one source. Files with a known hash stay: benchmarks.mat holds thirteen sets."""
     import pooch
 
@@ -218,17 +203,14 @@ def _fetched(urls: tuple[str, ...], record: Record, force: bool) -> Arrays:
     paths = [folder / pooch.utils.unique_file_name(url) for url in urls]
     try:
         for url, path in zip(urls, paths, strict=True):
-            if force and record.sha256 is None:
-                path.unlink(missing_ok=True)
             try:
                 pooch.retrieve(url, record.sha256, fname=path.name, path=folder)
             except (OSError, ValueError) as error:  # no connection, no such file; another hash
                 raise DataError(f"{url}: {_first_sentence(error)}.") from error
         return parse(paths, record, urls[0])
     finally:
-        if record.sha256 is None:  # what was wrong must not be taken for good next time
-            for path in paths:
-                path.unlink(missing_ok=True)
+        for path in paths if record.sha256 is None else ():
+            path.unlink(missing_ok=True)  # what was wrong must not be taken for good next time
 
 
 def _first_sentence(error: Exception) -> str:

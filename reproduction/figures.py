@@ -18,19 +18,12 @@ from mixvi.plots import ellipse
 
 from . import data, toy
 from .cells import Miss
-from .experiments import EXPERIMENTS, LABELS, METHODS, tables
+from .experiments import EXPERIMENTS, LABELS, METHODS
 from .layout import METRIC_LABELS, set_label
 from .rows import Rows
 
-COLOURS = {
-    "laplace": "#000000",
-    "mu": "#D55E00",
-    "eig": "#009E73",
-    "lr": "#0072B2",
-    "diag": "#CC79A7",
-    "full": "#8C6D00",
-    "auto": "#56B4E9",
-}
+_HEX = ("#000000", "#D55E00", "#009E73", "#0072B2", "#CC79A7", "#8C6D00", "#56B4E9")
+COLOURS = dict(zip(LABELS, _HEX, strict=True))
 MOST_PANELS = 24
 
 
@@ -73,8 +66,11 @@ def regression(fits: pd.DataFrame, seed: int) -> bytes:
 
 def differences(rows: Rows, protocol: str, field: str) -> bytes | None:
     """Box plots over splits of method minus Laplace, per test point; one panel for each table."""
-    panels = {one: _differences_of(rows, protocol, one, field) for one in tables()}
-    panels = {one: found for one, found in panels.items() if found}
+    panels: dict[str, dict[str, pd.DataFrame]] = {}
+    for place in rows.places(protocol):
+        gaps = _gaps(rows.of(*place), field)
+        if len(gaps.columns):
+            panels.setdefault(place[1], {})[place[2]] = gaps
     if not panels:
         return None
     heights = [len(found) + 0.6 for found in panels.values()]
@@ -100,20 +96,13 @@ def differences(rows: Rows, protocol: str, field: str) -> bytes | None:
     return _png(picture)
 
 
-def _differences_of(
-    rows: Rows, protocol: str, experiment: str, field: str
-) -> dict[str, pd.DataFrame]:
-    """By set: a column a method. Those of regressions are per test point already."""
-    found = {}
-    for name in rows.sets(protocol, experiment):
-        its = rows.of(protocol, experiment, name)
-        values = its[field] / (1.0 if EXPERIMENTS[experiment].per_point else its.n_test)
-        wide = its.assign(value=values).pivot(index="split", columns="method", values="value")
-        if "laplace" in wide:
-            gaps = wide.sub(wide["laplace"], axis=0).reindex(columns=METHODS[1:])
-            gaps = gaps.dropna(axis=1, how="all")
-            found |= {name: gaps} if len(gaps.columns) else {}
-    return found
+def _gaps(fits: pd.DataFrame, field: str) -> pd.DataFrame:
+    """Those of one set, a column a method. Scores of regressions are per test point already."""
+    per_point = EXPERIMENTS[fits.experiment.iloc[0]].per_point
+    values = fits[field] / (1.0 if per_point else fits.n_test)
+    wide = fits.assign(value=values).pivot(index="split", columns="method", values="value")
+    gaps = wide.sub(wide.get("laplace", np.nan), axis=0).reindex(columns=METHODS[1:])
+    return gaps.dropna(axis=1, how="all")
 
 
 def trend(found: pd.DataFrame, protocol: str) -> bytes:
@@ -155,9 +144,6 @@ def missed(misses: list[Miss]) -> bytes:
     return _png(picture)
 
 
-# --- what they share --------------------------------------------------------------------------
-
-
 def _panels(n: int, columns: int, height: float) -> tuple[Picture, list[Any]]:
     """At least `n` panels in a grid; those left over are switched off."""
     n_rows = max(1, math.ceil(n / columns))
@@ -178,9 +164,8 @@ def _box(axes: Any, values: pd.Series, place: float, colour: str) -> None:
 
 def _legend_of(picture: Picture, methods: Any) -> None:
     lines = [Line2D([], [], color=COLOURS[one], lw=3, label=LABELS[one]) for one in methods]
-    columns = min(6, len(lines))
-    where = "outside lower center"
-    picture.legend(handles=lines, loc=where, ncols=columns, frameon=False, fontsize=9)
+    how = {"ncols": min(6, len(lines)), "frameon": False, "fontsize": 9}
+    picture.legend(handles=lines, loc="outside lower center", **how)
 
 
 def _png(picture: Picture) -> bytes:

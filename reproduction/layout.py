@@ -6,7 +6,7 @@ Text is plain; `code` in backticks is the only markup, and the filter `inline` e
 import base64
 import html
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,7 +17,8 @@ METRIC_LABELS = {"lpd": "LPD", "error": "error %", "mse": "MSE", "pointwise": "p
 
 
 class Entry(NamedTuple):
-    """One entry of a table: a number or words, a smaller note below, and how it is marked."""
+    """One entry of a table: a number or words, a smaller note below, and how it is marked. Where it
+    is text alone a string will do."""
 
     text: str
     note: str = ""
@@ -26,40 +27,9 @@ class Entry(NamedTuple):
 
 
 class Table(NamedTuple):
-    """`wordy` tables may break lines within an entry; tables of numbers scroll instead."""
-
-    header: tuple[str, ...]
-    rows: list[tuple[Entry, ...]]
+    header: Sequence[str]
+    rows: Sequence[Sequence[str | Entry]]
     protocol: str = ""
-    wordy: bool = False
-
-
-MISSING = Entry("–")
-
-
-def set_label(name: str) -> str:
-    return name.replace("_", " ").capitalize()
-
-
-def number(value: float, places: int, signed: bool = False) -> str:
-    if not np.isfinite(value):
-        return "–"
-    return f"{value:+.{places}f}" if signed else f"{value:.{places}f}"
-
-
-def without_gaps(
-    header: Iterable[str], lines: list[tuple[Entry, ...]], protocol: str = ""
-) -> list[Table]:
-    """Sets and columns without any number are left out: another section names what is missing."""
-    header = tuple(header)
-    lines = [line for line in lines if any(entry != MISSING for entry in line[1:])]
-    keep = [k for k in range(len(header)) if k == 0 or any(line[k] != MISSING for line in lines)]
-    some = [tuple(line[k] for k in keep) for line in lines]
-    return [Table(tuple(header[k] for k in keep), some, protocol)] if some else []
-
-
-def plural(n: int, word: str) -> str:
-    return f"{n:,} {word}" if n == 1 else f"{n:,} {word}s"
 
 
 class Figure(NamedTuple):
@@ -73,7 +43,30 @@ class Figure(NamedTuple):
         return base64.b64encode(self.png).decode()
 
 
-# --- templates --------------------------------------------------------------------------------
+MISSING = "–"
+
+
+def laid_out(
+    corner: str, entries: dict[Any, Any], columns: Iterable[str], protocol: str = "", gaps=False
+) -> list[Table]:
+    """Entries by line and column. Columns without any are left out, but for `gaps`, and so is a
+    table: another section names what is missing."""
+    lines, present = dict.fromkeys(line for line, _ in entries), {column for _, column in entries}
+    names = [one for one in columns if gaps or one in present]
+    rows = [[line, *(entries.get((line, one), MISSING) for one in names)] for line in lines]
+    return [Table([corner, *names], rows, protocol)] if rows else []
+
+
+def set_label(name: str) -> str:
+    return name.replace("_", " ").capitalize()
+
+
+def number(value: float, places: int, sign: str = "") -> str:
+    return f"{value:{sign}.{places}f}" if np.isfinite(value) else MISSING
+
+
+def plural(n: int, word: str) -> str:
+    return f"{n:,} {word}" if n == 1 else f"{n:,} {word}s"
 
 
 def html_inline(text: str) -> str:
@@ -82,17 +75,11 @@ def html_inline(text: str) -> str:
 
 def markdown_inline(text: str) -> str:
     """Code in backticks stays as it is, but for the table's bar."""
-    parts = re.split(r"(`[^`]+`)", text)
-    escaped = (
-        part.replace("|", "\\|")
-        if part.startswith("`")
-        else re.sub(r"([\\*<>|\[\]])", r"\\\1", part)
-        for part in parts
-    )
-    return "".join(escaped).replace("\n", " ")
 
+    def escaped(one: re.Match) -> str:
+        return one[1].replace("|", "\\|") if one[1] else f"\\{one[2]}"
 
-INLINE = {"html": html_inline, "markdown": markdown_inline}
+    return re.sub(r"(`[^`]+`)|([\\*<>|\[\]])", escaped, text).replace("\n", " ")
 
 
 def render(template: str, form: str, **context: Any) -> str:
@@ -101,9 +88,12 @@ def render(template: str, form: str, **context: Any) -> str:
     env = jinja2.Environment(
         loader=loader, undefined=jinja2.StrictUndefined, trim_blocks=True, lstrip_blocks=True
     )
-    env.filters["inline"] = INLINE[form]
+    env.filters["inline"] = html_inline if form == "html" else markdown_inline
     env.filters["plain"] = html.escape if form == "html" else str
     env.filters["on_one_line"] = lambda text: " ".join(text.split())
     env.filters["slug"] = lambda text: re.sub(r"[^a-z0-9]+", "-", text.lower()).strip("-")
+    env.globals |= {"plural": plural, "set_label": set_label}
+    env.globals["numbers"] = lambda values, places: [number(one, places) for one in values]
+    env.globals["each"] = lambda text, values: [text.format(one) for one in values]
     text = env.get_template(template).render(form=f"{form}.j2", **context)
     return re.sub(r"\n{3,}", "\n\n", text).strip() + "\n"

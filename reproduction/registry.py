@@ -7,13 +7,6 @@ from typing import Any
 
 from mixvi import MixviError
 
-# One file holds all the two-class sets.
-BENCHMARKS = (
-    "https://github.com/tdiethe/gunnar_raetsch_benchmark_datasets"
-    "/raw/66aa4e766b60bf031dfd27b9cbe97307cdf7242e/benchmarks.mat"
-)
-BENCHMARKS_SHA256 = "47c19e4bc4716edc4077cfa5ea61edf4d02af4ec51a0ecfe035626ae8b561c75"
-
 
 class DataError(MixviError):
     """A data set is not here, cannot be had, or is not what it should be."""
@@ -57,24 +50,17 @@ def training_size(rows: int) -> int:
 
 def _record(kind: str, name: str, entry: dict[str, Any]) -> Record:
     if kind == "binary":
-        usual = {"file": f"raetsch_{name}.npz", "sources": [[BENCHMARKS]]}
-        usual["sha256"] = BENCHMARKS_SHA256
+        usual = {"file": f"raetsch_{name}.npz"} | _USUAL[kind]
     else:
         n_train = training_size(entry["rows"])
         usual = {"file": f"{name}.npz", "n_train": n_train, "n_test": entry["rows"] - n_train}
-    entry = usual | entry
-    entry["sources"] = tuple(map(tuple, entry.get("sources", ())))
-    entry["class_names"] = tuple(entry.get("class_names", ()))
-    return Record(name, kind, **entry)
+    return Record(name, kind, **usual | entry)
 
 
-_TABLES = tomllib.loads((Path(__file__).parent / "data_sets.toml").read_text("utf-8"))
-BINARY, MULTICLASS, REGRESSION = (
-    tuple(_TABLES[kind]) for kind in ("binary", "multiclass", "regression")
-)
-NAMES = BINARY + MULTICLASS + REGRESSION
+_SETS = tomllib.loads((Path(__file__).parent / "data_sets.toml").read_text("utf-8"))
+_USUAL = _SETS.pop("usual")
+BINARY, MULTICLASS, REGRESSION = map(tuple, _SETS.values())
 REGISTRY = {
-    name: _record(kind, name, entry)
-    for kind, sets in _TABLES.items()
-    for name, entry in sets.items()
+    name: _record(kind, name, entry) for kind, sets in _SETS.items() for name, entry in sets.items()
 }
+NAMES = tuple(REGISTRY)

@@ -3,21 +3,21 @@
 Everything is computed from rows: nothing is fitted here, and no number is written by hand.
 """
 
+import itertools
 import re
 import shutil
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 from mixvi import InputError
 
 from . import figures, record, tables
-from .cells import ERROR, ERROR_OF_DRAWS, LPD, LPD_BY_TEST, Cells
-from .claims import BEST, FIELDS, RIVALS, Claims, significantly
-from .experiments import EXPERIMENTS, LABELS, in_print
-from .layout import Figure, plural, render
+from .cells import Cells, Miss
+from .claims import STATEMENTS, Claims
+from .experiments import EXPERIMENTS, LABELS
+from .layout import METRIC_LABELS, Figure, render
 from .rows import COMPACT, Rows, read, write_compact
-from .statistics import FEWEST
 
 TITLE = "Mixed Variational Inference: the paper's experiments, run again"
 
@@ -32,13 +32,12 @@ def write_report(folder: Path | str, out: Path | str | None = None) -> Path:
     out = folder if out is None else Path(out)
     if out.exists() and not out.is_dir():
         raise InputError(f"{out} is a file, and a report needs a folder.")
-    rows = read(folder)
-    context = contents(rows)
+    context = contents(read(folder))
     out.mkdir(parents=True, exist_ok=True)
-    for figure in context["all_figures"]:
+    for figure in itertools.chain(*context["pictures"].values()):
         (out / "figures").mkdir(exist_ok=True)
         (out / "figures" / f"{figure.name}.png").write_bytes(figure.png)
-    write_compact(rows, out / COMPACT)
+    write_compact(context["rows"], out / COMPACT)
     for name in ("jobs.jsonl", "runs.jsonl"):
         if out != folder and (folder / name).exists():
             shutil.copy(folder / name, out / name)
@@ -58,106 +57,41 @@ def page(context: dict[str, Any]) -> str:
 
 
 def contents(rows: Rows) -> dict[str, Any]:
-    """What the template asks for."""
+    """What the template works with: rows and what they say, and how it becomes tables."""
     if rows.all.empty:
-        return {"rows_exist": False, "all_figures": []}
+        return {"rows": rows, "pictures": {}}
     cells = Cells(rows)
-    claims, protocols = Claims(cells), rows.protocols
-    misses = [miss for protocol in protocols for miss in cells.misses(protocol)]
-    pictures = {
-        "figure1": list(_figure1(rows)),
-        "figure2": list(_figure2(rows)),
-        "differences": list(_differences(rows)),
-        "missed": [Figure("missed", figures.missed(misses))] if misses else [],
-    }
-    trends = [(protocol, *_trend(rows, protocol)) for protocol in protocols]
-    context = {
-        "rows_exist": True,
-        "everything": all(
-            record.complete(rows, one, table) for one in protocols for table in in_print()
-        ),
-        "methods": set(rows.fits.method),
-        "bullet": tables.BULLET,
-        "worse": tables.WORSE,
-        "fewest": FEWEST,
-        "contender": tables.NAMES[BEST],
-        "by_test": any(cells.applies(one, LPD_BY_TEST) for one in protocols),
-        "experiments": EXPERIMENTS.values(),
-        "absent_protocols": {
-            name: [one for one in protocols if one in its.protocols and not rows.has(one, name)]
-            for name, its in EXPERIMENTS.items()
-        },
-        "summary": tables.summary(cells),
-        "in_short": [
-            *(sentence for one in protocols for sentence in _in_short(claims, one)),
-            record.time_in_short(rows),
-            *record.not_as_usual(rows.runs),
-        ],
-        "missing": record.missing(rows),
-        "beside_printed": {name: _tables_of(cells, name) for name in EXPERIMENTS},
-        "pointwise": tables.pointwise(cells),
-        "resolution": tables.error_resolution(rows),
-        "nearness": tables.nearness(cells),
-        "worst_fits": tables.worst_fits(cells),
-        "errors_of_draws": {
-            name: tables.beside_printed(cells, name, ERROR_OF_DRAWS) for name in EXPERIMENTS
-        },
-        "diagnostics": tables.diagnostics(cells),
-        "trends": trends,
-        "misses": tables.misses(misses),
-        "n_misses": plural(len(misses), "missed cell"),
-        "n_explained": sum(bool(miss.reasons) for miss in misses),
-        "claims": tables.claims(claims),
-        "statements": tables.statements(claims),
-        "times": record.times(rows),
-        "failures": record.failures(rows),
-        "not_finite": record.not_finite(rows),
-        "row_counts": record.row_counts(rows),
-        "runs": record.runs(rows.runs),
-        "run_records": record.run_records(rows.runs),
-    }
-    shown = [figure for some in pictures.values() for figure in some]
-    shown += [figure for _, figure, _ in trends if figure]
-    return context | pictures | {"all_figures": shown}
+    misses = [miss for protocol in rows.protocols for miss in cells.misses(protocol)]
+    found = {"rows": rows, "cells": cells, "claims": Claims(cells), "misses": misses}
+    words = {"LABELS": LABELS, "METRIC_LABELS": METRIC_LABELS, "STATEMENTS": STATEMENTS}
+    modules = {"tables": tables, "record": record, "EXPERIMENTS": EXPERIMENTS}
+    return found | words | modules | {"pictures": _pictures(rows, misses)}
 
 
-def _tables_of(cells: Cells, name: str) -> dict[str, list[tables.Table]]:
-    """An experiment's own, by metric; the measures of a single set are lines of one table."""
-    if name == "toy":
-        return {"kl": tables.two_dimensional(cells.rows)}
-    measures = {one: LPD if one == "lpd" else ERROR for one in EXPERIMENTS[name].metrics}
-    if len(EXPERIMENTS[name].sets) == 1:
-        return {"all": tables.beside_printed(cells, name, *measures.values())}
-    return {one: tables.beside_printed(cells, name, its) for one, its in measures.items()}
+def _pictures(rows: Rows, misses: list[Miss]) -> dict[str, list[Figure]]:
+    found = {name: [] for name in ("figure1", "figure2", "trend", "differences", "missed")}
+    protocol, fits = _first(rows, ("toy", "mixture"), ("laplace", "mu", "eig", "lr"), "cov")
+    if len(fits):
+        found["figure1"].append(Figure("figure1", figures.two_dimensional(fits), protocol))
+    protocol, fits = _first(rows, ("cauchy", "cauchy"), ("mu", "eig"), "curve.x")
+    if len(fits):
+        seeds = {run.get("run"): run["settings"].get("seed") for run in rows.runs}
+        picture = figures.regression(fits, int(seeds.get(fits["run"].iloc[0]) or 0))
+        found["figure2"].append(Figure("figure2", picture, protocol))
+    for one in rows.protocols:
+        if len(trends := tables.trends(rows, one)):
+            found["trend"].append(Figure(f"trend_{one}", figures.trend(trends, one), one))
+        for field in ("lpd", "pointwise"):
+            if picture := figures.differences(rows, one, field):
+                what = "Joint" if field == "lpd" else "Pointwise"
+                name = f"differences_{field}_{one}"
+                found["differences"].append(Figure(name, picture, one, what))
+    if misses:
+        found["missed"].append(Figure("missed", figures.missed(misses)))
+    return found
 
 
-def _in_short(claims: Claims, protocol: str) -> Iterable[str]:
-    for rival in RIVALS:
-        parts, untold = [], 0
-        for field, label in FIELDS.items():
-            found = claims.chosen(protocol, field, BEST, rival)
-            tally = significantly(found)
-            untold = len(found) - tally.total
-            if tally.total:
-                parts.append(
-                    f"by {label} on {tally.better} of {plural(tally.total, 'set')} (worse on "
-                    f"{tally.worse})"
-                )
-        few = f"{plural(untold, 'set')} with too few splits for a test ({FEWEST} are needed)"
-        if parts:
-            rest = f", not counting {few}" if untold else ""
-            yield (
-                f"Protocol `{protocol}`: the {tables.NAMES[BEST]} is significantly better than "
-                f"{LABELS[rival]} {', '.join(parts)}{rest}."
-            )
-        elif untold:
-            yield f"Protocol `{protocol}`, MVI against {LABELS[rival]}: {few}."
-
-
-# --- figures ----------------------------------------------------------------------------------
-
-
-def _first_with(rows: Rows, place: tuple[str, str], methods: tuple[str, ...], field: str) -> Any:
+def _first(rows: Rows, place: tuple[str, str], methods: Sequence[str], field: str) -> Any:
     """The first protocol whose split 0 has the field, with its rows in the order of the methods."""
     for protocol in rows.protocols:
         its = rows.of(protocol, *place)
@@ -165,32 +99,3 @@ def _first_with(rows: Rows, place: tuple[str, str], methods: tuple[str, ...], fi
         if len(its):
             return protocol, its.sort_values("method", key=lambda one: one.map(methods.index))
     return "", rows.fits[:0]
-
-
-def _figure1(rows: Rows) -> Iterable[Figure]:
-    protocol, fits = _first_with(rows, ("toy", "mixture"), ("laplace", "mu", "eig", "lr"), "cov")
-    if len(fits):
-        yield Figure("figure1", figures.two_dimensional(fits), protocol)
-
-
-def _figure2(rows: Rows) -> Iterable[Figure]:
-    protocol, fits = _first_with(rows, ("cauchy", "cauchy"), ("mu", "eig"), "curve.x")
-    if len(fits):
-        seeds = {run.get("run"): run["settings"].get("seed") for run in rows.runs}
-        seed = int(seeds.get(fits["run"].iloc[0]) or 0)
-        yield Figure("figure2", figures.regression(fits, seed), protocol)
-
-
-def _trend(rows: Rows, protocol: str) -> tuple[Figure | None, tables.Table | None]:
-    found = tables.trends(rows, protocol)
-    if found.empty:
-        return None, None
-    figure = Figure(f"trend_{protocol}", figures.trend(found, protocol), protocol)
-    return figure, tables.trend_table(found, protocol)
-
-
-def _differences(rows: Rows) -> Iterable[Figure]:
-    for protocol in rows.protocols:
-        for field, what in (("lpd", "Joint"), ("pointwise", "Pointwise")):
-            if picture := figures.differences(rows, protocol, field):
-                yield Figure(f"differences_{field}_{protocol}", picture, protocol, what)

@@ -5,7 +5,6 @@ off by the next one. So at any moment a folder holds finished rows and nothing e
 """
 
 import json
-import math
 import os
 from collections.abc import Iterable
 from pathlib import Path
@@ -16,20 +15,14 @@ from mixvi import InputError
 from .experiments import KEY, Key
 
 Record = dict[str, Any]
-KINDS = ("rows", "jobs", "runs")
-# How the command line calls the settings.
-OPTIONS = {
-    "n_draws": "--draws",
-    "n_predict": "--predict-draws",
-    "seed": "--seed",
-    "n_basis": "--basis",
-}
 # What other code relies on, looked up so that a record without it is refused where it stands.
-_NEEDED = {
+NEEDED = {
     "rows": lambda record: (key(record), record["failed"]),
     "jobs": lambda record: [record[part] for part in ("protocol", "experiment", "set", "method")],
     "runs": lambda record: record["settings"]["protocol"]["name"],
 }
+# How the command line calls the settings.
+OPTIONS = {"n_draws": "draws", "n_predict": "predict-draws", "seed": "seed", "n_basis": "basis"}
 
 
 def key(row: Record) -> Key:
@@ -41,15 +34,12 @@ def key(row: Record) -> Key:
 def read(folder: Path, kind: str) -> list[Record]:
     """All finished records. A last line without its end belongs to a run that was killed."""
     path = folder / f"{kind}.jsonl"
-    if not path.exists():
-        return []
     records = []
-    *lines, _ = path.read_bytes().split(b"\n")
+    *lines, _ = path.read_bytes().split(b"\n") if path.exists() else [b""]
     for number, line in enumerate(lines, 1):
         try:
-            record = json.loads(line)
-            _NEEDED[kind](record)
-            records.append(record)
+            records.append(json.loads(line))
+            NEEDED[kind](records[-1])
         except (ValueError, KeyError, TypeError) as err:
             raise InputError(
                 f"{path}, line {number}: not a record ({err!r}). The file was changed by something "
@@ -78,7 +68,7 @@ class Results:
                 f"another run is writing to {folder}: wait for it, or name another folder with "
                 "--out."
             ) from err
-        for kind in KINDS:
+        for kind in NEEDED:
             _cut_unfinished(folder / f"{kind}.jsonl")
         self.done = {key(row) for row in read(folder, "rows")}
 
@@ -90,7 +80,6 @@ class Results:
 
     def append(self, kind: str, records: Iterable[Record]) -> None:
         """At once and for good. Rows that are there already are left as they are."""
-        records = list(records)
         if kind == "rows":
             records = [row for row in records if key(row) not in self.done]
         text = "".join(json.dumps(_finite(record)) + "\n" for record in records)
@@ -107,14 +96,13 @@ class Results:
                 f"cannot write to {path}: {err}. Earlier rows are safe; the same command goes on."
             ) from err
         if kind == "rows":
-            self.done |= {key(row) for row in records}
+            self.done |= set(map(key, records))
 
     def check_settings(self, settings: Record) -> None:
         """One folder, one set of settings for each protocol: medians must not mix them."""
         wanted = json.loads(json.dumps(settings))
         protocol = wanted["protocol"]["name"]
-        for run in read(self.folder, "runs"):
-            old = run["settings"]
+        for old in (run["settings"] for run in read(self.folder, "runs")):
             if old["protocol"]["name"] != protocol or old == wanted:
                 continue
             differs = [_difference(name, old.get(name), new) for name, new in wanted.items()]
@@ -137,14 +125,13 @@ class Results:
 
     def forget_failed(self, wanted: set[Key]) -> None:
         """Takes failed rows out, so that they are tried again."""
-        path = self.folder / "rows.jsonl"
-        rows = read(self.folder, "rows")
+        path, rows = self.folder / "rows.jsonl", read(self.folder, "rows")
         kept = [row for row in rows if not (row["failed"] and key(row) in wanted)]
         if len(kept) < len(rows):
             new = path.with_suffix(".new")
             new.write_text("".join(json.dumps(row) + "\n" for row in kept), encoding="utf-8")
             os.replace(new, path)
-        self.done = {key(row) for row in kept}
+        self.done = set(map(key, kept))
 
 
 def _difference(name: str, old: Any, new: Any) -> str:
@@ -153,16 +140,12 @@ def _difference(name: str, old: Any, new: Any) -> str:
     if name == "protocol":
         return "the protocol is not the same: of `quick`, or of another version"
     was, now = ("the default" if value is None else value for value in (old, new))
-    return f"{OPTIONS.get(name, name)} was {was}, now {now}"
+    return f"--{OPTIONS.get(name, name)} was {was}, now {now}"
 
 
-def _finite(value: Any) -> Any:
+def _finite(record: Record) -> Record:
     """NaN and infinities are not JSON."""
-    if isinstance(value, dict):
-        return {name: _finite(one) for name, one in value.items()}
-    if isinstance(value, list | tuple):
-        return [_finite(one) for one in value]
-    return None if isinstance(value, float) and not math.isfinite(value) else value
+    return json.loads(json.dumps(record), parse_constant=lambda _: None)
 
 
 def _cut_unfinished(path: Path) -> None:

@@ -4,17 +4,15 @@ Fields inside others have dotted names ("diag.lpd_best_test"). Should a fit have
 one counts.
 """
 
-import functools
-import gzip
-import io
 import json
+from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
 import pandas as pd
 
 from . import results
-from .experiments import ALL_METHODS, EXPERIMENTS, KEY, METHODS, PROTOCOLS
+from .experiments import ALL_METHODS, EXPERIMENTS, KEY, METHODS, PROTOCOLS, tables
 
 TEXTS = (*(name for name in KEY if name != "split"), "run", "failed", "status", "diag.start")
 LISTS = ("mean", "cov", "curve.x", "curve.mean", "curve.sd")
@@ -23,6 +21,7 @@ NUMBERS = ("lpd", "pointwise", "error", "error_draws", "elbo", "elbo_fixed", "ga
 NUMBERS += ("converged", "n_basis", "n_test", "hyper.log_width")
 NUMBERS += ("diag.lpd_best_test", "diag.error_best_test")
 COMPACT = "rows.csv.gz"
+Place = tuple[str, str, str]  # protocol, experiment, set
 
 
 class Rows:
@@ -30,56 +29,56 @@ class Rows:
 
     def __init__(self, rows: pd.DataFrame, jobs: list[dict[str, Any]], runs: list[dict[str, Any]]):
         rows = rows.reindex(columns=list(dict.fromkeys([*KEY, "failed", *rows, *NUMBERS, *LISTS])))
-        rows = rows.drop_duplicates(list(KEY), keep="last").reset_index(drop=True)
-        trends = [name for name in rows if name.startswith("trend.")]
-        for name in ("split", *NUMBERS, *trends):
+        rows = rows.drop_duplicates(list(KEY), keep="last", ignore_index=True)
+        for name in ("split", *NUMBERS, *(one for one in rows if one.startswith("trend."))):
             rows[name] = pd.to_numeric(rows[name], errors="coerce").astype(float)
-        self.all = rows
-        whole = rows["failed"].isna()
+        self.all, whole = rows, rows["failed"].isna()
         self.fits, self.failed = rows[whole], rows[~whole]
         self.jobs, self.runs = pd.json_normalize(jobs), runs
         self._by_set = dict(tuple(self.fits.groupby(["protocol", "experiment", "set"])))
+        present = set(rows["protocol"])
+        self.protocols = (
+            *(one for one in PROTOCOLS if one in present),
+            *sorted(present - set(PROTOCOLS)),
+        )
 
-    @functools.cached_property
-    def protocols(self) -> tuple[str, ...]:
-        present = set(self.all["protocol"])
-        return (*(one for one in PROTOCOLS if one in present), *sorted(present - set(PROTOCOLS)))
+    def places(self, protocol: str, experiments: Sequence[str] = ()) -> list[Place]:
+        """Sets that have fits, in the paper's order, each after its protocol and experiment."""
+        its = experiments or tables()
+        some = [(protocol, one, name) for one in its for name in EXPERIMENTS[one].sets]
+        return [place for place in some if place in self._by_set]
 
-    def has(self, protocol: str, experiment: str) -> bool:
-        return any(key[:2] == (protocol, experiment) for key in self._by_set)
+    def protocols_of(self, experiment: str) -> list[str]:
+        """Those that have fits of the experiment."""
+        return [one for one in self.protocols if self.places(one, (experiment,))]
 
-    def of(self, protocol: str, experiment: str, name: str) -> pd.DataFrame:
-        """The fits of one set."""
-        return self._by_set.get((protocol, experiment, name), self.fits[:0])
+    def of(self, protocol: str, experiment: str, name: str, method: str = "") -> pd.DataFrame:
+        """The fits of one set, by one method or by all."""
+        found = self._by_set.get((protocol, experiment, name), self.fits[:0])
+        return found[found.method == method] if method else found
 
-    def counts(self, protocol: str, experiment: str, name: str) -> dict[str, int]:
-        """How many splits each method has."""
-        found = self.of(protocol, experiment, name)["method"].value_counts()
-        return {method: int(found.get(method, 0)) for method in ALL_METHODS}
+    def counts(self, protocol: str, experiment: str) -> pd.DataFrame:
+        """How many splits there are: a line a set, a column a method."""
+        fits = self.fits[(self.fits.protocol == protocol) & (self.fits.experiment == experiment)]
+        found = fits.groupby(["set", "method"]).size().unstack(fill_value=0)
+        sets = list(EXPERIMENTS[experiment].sets)
+        return found.reindex(index=sets, columns=list(ALL_METHODS), fill_value=0).astype(int)
 
-    def sets(self, protocol: str, experiment: str) -> list[str]:
-        """Those that have fits, in the paper's order."""
-        names = EXPERIMENTS[experiment].sets
-        return [name for name in names if (protocol, experiment, name) in self._by_set]
-
-    def paired(
-        self, protocol: str, experiment: str, name: str, field: str, methods=METHODS
-    ) -> pd.DataFrame:
-        """A column for each method that has any numbers, a line for each split that all of them
-        have."""
+    def paired(self, protocol: str, experiment: str, name: str, field: str) -> pd.DataFrame:
+        """A column for each of the paper's methods that has any numbers, a line for each split that
+        all of them have."""
         found = self.of(protocol, experiment, name)
         wide = found.pivot(index="split", columns="method", values=field)
         wide = wide.dropna(axis=1, how="all")
-        return wide[[method for method in methods if method in wide]].dropna()
+        return wide[[method for method in METHODS if method in wide]].dropna()
 
 
 def read(folder: Path) -> Rows:
     """Everything in a results folder; or in that of a report, whose rows are one table."""
     if not (folder / "rows.jsonl").exists() and (folder / COMPACT).exists():
-        texts = dict.fromkeys(TEXTS, str)
-        table = pd.read_csv(folder / COMPACT, dtype=texts, low_memory=False)
+        table = pd.read_csv(folder / COMPACT, dtype=dict.fromkeys(TEXTS, str), low_memory=False)
         for name in set(LISTS) & set(table):
-            table[name] = [json.loads(one) if isinstance(one, str) else None for one in table[name]]
+            table[name] = table[name].map(json.loads, na_action="ignore")
     else:
         table = pd.json_normalize(results.read(folder, "rows"))
     return Rows(table, results.read(folder, "jobs"), results.read(folder, "runs"))
@@ -87,10 +86,7 @@ def read(folder: Path) -> Rows:
 
 def write_compact(rows: Rows, path: Path) -> None:
     """All rows as gzipped CSV, lists as JSON."""
-    table = rows.all.dropna(axis=1, how="all").copy()
-    for name in table:
-        if table[name].map(lambda one: isinstance(one, list)).any():
-            table[name] = [json.dumps(v) if isinstance(v, list) else "" for v in table[name]]
-    text = io.StringIO()
-    table.to_csv(text, index=False, lineterminator="\n")
-    path.write_bytes(gzip.compress(text.getvalue().encode(), mtime=0))
+    table = rows.all.dropna(axis=1, how="all").map(
+        lambda one: json.dumps(one) if isinstance(one, list) else one
+    )
+    table.to_csv(path, index=False, lineterminator="\n", compression={"method": "gzip", "mtime": 0})

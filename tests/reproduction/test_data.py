@@ -57,7 +57,7 @@ def test_names_and_sizes_are_those_of_the_paper():
     for name, sizes in PRINTED.items():
         record = registry.REGISTRY[name]
         assert (record.n_classes, record.features, record.n_train, record.n_test) == sizes
-        assert data.n_splits(name) == (20 if name in ("image", "splice") else 100)
+        assert record.n_splits == (20 if name in ("image", "splice") else 100)
 
 
 @needs_folder
@@ -69,7 +69,7 @@ def test_every_set_of_the_folder_has_its_checksum(name):
     assert found.x.shape == (record.rows, record.features)
     assert str(FOLDER) in found.source
     assert data.path(name, FOLDER) == str(FOLDER / record.file)
-    split = data.splits(found, [data.n_splits(name) - 1])[0]
+    split = data.splits(found, [record.n_splits - 1])[0]
     assert split.x.shape == (record.n_train, record.features)
     assert split.y_test.shape == (record.n_test,)
 

@@ -7,9 +7,10 @@ import pytest
 import scipy.stats
 
 from reproduction import claims, record, statistics, tables, toy
-from reproduction.cells import ERROR, LPD, LPD_BY_TEST, Cells, n_printed, printed_marks
+from reproduction.cells import ERROR, LPD, LPD_BY_TEST, Cells, n_printed
 from reproduction.experiments import METHODS, printed
 from reproduction.layout import plural
+from reproduction.report import contents, markdown
 from reproduction_rows import made_up, rows_of
 
 # --- statistics -------------------------------------------------------------------------------
@@ -108,8 +109,12 @@ def test_cells_counts_and_rules(tmp_path):
     assert set(by_method) == {"diag", "mu"}
     assert "rule for VI_diag" in by_method["diag"]
     assert by_method["mu"] == ""  # few splits are no explanation
-    assert tables.misses(missed).rows[0][4].text == "5 of 100"
     assert missed[0].cell.shortfall == pytest.approx(2.0)
+    said = markdown(contents(found.rows)).split("## Cells worse than printed")[1].splitlines()
+    (line,) = [one for one in said if one.startswith("| Heart, MVI_mu")]
+    assert "| 2.00<br>(0.50) |" in line
+    assert "| 5 of 100<br>" in line
+    assert line.endswith("| nothing |")
 
 
 def test_a_miss_is_compared_with_the_other_protocol(tmp_path):
@@ -157,7 +162,7 @@ def test_pairs_need_the_split_of_every_method(tmp_path):
     assert tuple(paired.columns) == METHODS
     assert paired.index.tolist() == [1, 4]
     assert paired["laplace"][1] == 1.0
-    assert found.counts("best", "binary", "heart")["laplace"] == 6
+    assert found.counts("best", "binary").laplace["heart"] == 6
     assert len(found.paired("best", "binary", "banana", "lpd")) == 0
 
 
@@ -200,11 +205,32 @@ def test_claims_by_hand(tmp_path):
     assert claims.printed_medians("mu", "laplace").total == 22
 
 
-def test_printed_marks_are_the_papers():
-    marked = printed_marks("binary", "lpd")
-    assert marked.best["lr"] == 8
-    assert marked.bullets == {"laplace": 1, "lr": 5}
-    assert printed_marks("binary", "error").bullets.total() == 0
+def test_the_papers_own_numbers_are_those_of_its_tables():
+    """What statements.toml says of them, counted again."""
+    known, said = printed().reset_index(), [one.printed for one in claims.STATEMENTS]
+
+    def best(experiment, metric, mark="best", name=None):
+        its = known[(known.experiment == experiment) & (known.metric == metric) & known[mark]]
+        return its if name is None else its[its.set == name].iloc[0]
+
+    assert said[0] == "in its Figure 1"
+    lpd, mse = (best("cauchy", metric, name="cauchy") for metric in ("lpd", "mse"))
+    assert (lpd.method, mse.method) == ("eig", "lr")
+    assert said[1] == f"LPD: MVI_eig {lpd.value}, MSE: MVI_lr {mse.value}"
+    for one in claims.STATEMENTS:
+        if one.verdict == "beats":
+            counted = claims.printed_medians("best", one.method, one.experiment)
+            assert one.printed == f"higher median on {counted.better} of {counted.total}"
+        if one.verdict == "leads":
+            its, bullets = (
+                (best(one.experiment, "lpd", mark).method == one.method).sum()
+                for mark in ("best", "significant")
+            )
+            n = known.set[known.experiment == one.experiment].nunique()
+            assert one.printed == f"best on {its} of {n} sets, significantly on {bullets}"
+    assert len(best("binary", "error", "significant")) == 0
+    assert said[8] == "a significantly best error on 0 of 13 sets"
+    assert said[10] == f"best error {best('multiclass', 'error', name='crabs').value}%"
 
 
 def test_marks_as_in_the_paper(tmp_path):
