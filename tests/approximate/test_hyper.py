@@ -166,12 +166,18 @@ def test_the_slope_of_the_best_bound_is_that_of_differences():
     log_density, init, data, hyper = MODELS["logistic"]
     density, start, theta = density_with_hyper(log_density, init, data, hyper)
     found, rule = laplace(density, start), points(64, 10)
-    at = (Evidence(density, start, "raise"), rule, Stop(tol=1e-9), found.mode, found.root)
-    profile = Profile(density, *at, None)
+    at = (Evidence(density, start, "raise"), rule)
+    profile = Profile(density, *at, Stop(tol=1e-9), found.mode, found.root, None)
     _, gradient = profile(theta)
     for i, step in enumerate(1e-4 * np.eye(len(theta))):
         ahead, behind = profile(theta + step)[0], profile(theta - step)[0]
         assert gradient[i] == pytest.approx((ahead - behind) / 2e-4, rel=1e-4)
+    # of a Gaussian that is not the best one yet, along the way that it is carried
+    rough = Profile(density, *at, Stop(gain=0.1), found.mode, found.root, None)
+    _, nearly = rough(theta)
+    partial = rough.best.shape.in_theta
+    np.testing.assert_allclose(nearly, gradient, rtol=0.01)
+    assert np.abs(partial - gradient).max() > 3 * np.abs(nearly - gradient).max()
 
 
 def test_a_gaussian_is_carried_along_with_laplaces():
@@ -179,18 +185,15 @@ def test_a_gaussian_is_carried_along_with_laplaces():
     log_density, init, data, hyper = MODELS["logistic"]
     density, start, theta = density_with_hyper(log_density, init, data, hyper)
     evidence = Evidence(density, start, "raise")
-    old, new = evidence.at(theta), evidence.at(theta + 0.3)
-    mean, root = carried(old.found.mode, old.found.root, old, new)
-    np.testing.assert_allclose(mean, new.found.mode, atol=1e-12)
-    np.testing.assert_allclose(root @ root.T, new.found.root @ new.found.root.T, atol=1e-12)
+    old, new = evidence.solved(theta, start), evidence.solved(theta + 0.3, start)
     m, a = np.arange(10) / 10, np.diag(np.arange(1, 11.0))
-    mean, root = carried(old.found.mode + old.found.root @ m, old.found.root @ a, old, new)
-    np.testing.assert_allclose(mean, new.found.mode + new.found.root @ m, atol=1e-10)
-    wanted = new.found.root @ a
-    np.testing.assert_allclose(root @ root.T, wanted @ wanted.T, atol=1e-10)
-    # the change of the root is symmetric: no draw is turned
-    change = np.linalg.solve(old.found.root @ a, root)
-    np.testing.assert_allclose(change, change.T, atol=1e-10)
+    for m, a in ((np.zeros(10), np.eye(10)), (m, a)):
+        root = old.root @ a
+        mean, factor = carried(old.mode + old.root @ m, root, old, new)
+        np.testing.assert_allclose(mean, new.mode + new.root @ m, atol=1e-10)
+        wanted, found = new.root @ a, root @ factor
+        np.testing.assert_allclose(found @ found.T, wanted @ wanted.T, atol=1e-10)
+        np.testing.assert_allclose(factor, factor.T, atol=1e-12)
 
 
 def test_in_tilted_coordinates_the_bound_curves_by_one():

@@ -18,7 +18,8 @@ from jaxtyping import Float
 
 from .._density._protocol import Density, Rule
 from .._errors import Code
-from ._evidence import LONGEST_STEP, Evidence, LaplaceAt
+from ._evidence import LONGEST_STEP, Evidence, LaplaceAt, is_usable
+from ._laplace import Laplace
 from ._search import Stop, quasi_newton
 from ._stein import Past, Square, SteinState, Vector, stein
 from ._tilt import Learnt
@@ -27,8 +28,10 @@ Hyper = Float[np.ndarray, " hyper"]
 # Nats that the hyperparameters may leave; and of these (or of a tolerance that is asked for) the
 # share that the Gaussian at each of them may leave, as it decides on them.
 OUTER_GAIN, INNER = 1e-4, 0.1
-# For the difference of two gradients of the evidence.
+# Of hyperparameters, for differences.
 DIFFERENCE = 1e-3
+# More hyperparameters are not followed one by one.
+MOST_FOLLOWED = 8
 
 
 def stein_learning(
@@ -105,27 +108,44 @@ class Profile:
             mean, root = self.best.mean, self.best.root
             past = self.best.past.copy()
             if frame is not None and self.frame is not None:
-                mean, root = carried(mean, root, self.frame, frame)
+                mean, factor = carried(mean, root, self.frame.found, frame.found)
+                root = root @ factor
         gain, tol = INNER * self.stop.gain, self.stop.tol
         left = max(1, self.stop.max_steps - self.n_passes)
         stop = Stop(gain, None if tol is None else INNER * tol, left, last_step=False)
         learnt = Learnt.at(theta, drift, np.full_like(theta, np.nan))
         state = stein(self.density.at(theta), mean, root, self.rule, stop, past, learnt)
-        # What is left of the slope in the mean counts as the mean moves with the mode.
-        of_mean = drift.T @ np.linalg.solve(state.root.T, state.shape.pull)
-        learnt = dataclasses.replace(learnt, gradient=state.shape.in_theta + of_mean)
-        return dataclasses.replace(state, learnt=learnt)
+        gradient = state.shape.in_theta
+        if frame is not None:
+            gradient = gradient + self._left_on_the_way(frame, state)
+        return dataclasses.replace(state, learnt=dataclasses.replace(learnt, gradient=gradient))
+
+    def _left_on_the_way(self, frame: LaplaceAt, state: SteinState) -> Hyper:
+        """What is left of the slopes in mean and root, along the way that these are carried.
+        Without that an error of the Gaussian is one of the gradient; with it, its square is."""
+        pull, root_slope = state.shape.pull, np.eye(len(state.mean)) - state.shape.bend
+        slopes = frame.drift.T @ np.linalg.solve(state.root.T, pull)
+        steps = DIFFERENCE * np.eye(len(slopes))
+        for i, step in enumerate(steps if len(steps) <= MOST_FOLLOWED else ()):
+            near = frame.found.mode + frame.drift @ step
+            there = self.evidence.solved(frame.theta + step, near)
+            if is_usable(there):
+                mean, factor = carried(state.mean, state.root, frame.found, there)
+                in_sds = np.linalg.solve(state.root, mean - state.mean)
+                turned = (root_slope * factor).sum() - np.trace(root_slope)
+                slopes[i] = (pull @ in_sds + turned) / DIFFERENCE
+        return slopes
 
 
-def carried(mean: Vector, root: Square, old: LaplaceAt, new: LaplaceAt) -> tuple[Vector, Square]:
-    """What is to the `new` Laplace Gaussian as `N(mean, root root^T)` is to the `old` one. Of its
-    roots the one that is the given root times a symmetric factor: another would turn the draws."""
-    both = np.column_stack([mean - old.found.mode, root])
-    moved = new.found.root @ np.linalg.solve(old.found.root, both)
+def carried(mean: Vector, root: Square, old: Laplace, new: Laplace) -> tuple[Vector, Square]:
+    """What is to the `new` Laplace Gaussian as `N(mean, root root^T)` is to the `old` one: its
+    mean, and the symmetric factor of the root. (Another root of it would turn the draws.)"""
+    both = np.column_stack([mean - old.mode, root])
+    moved = new.root @ np.linalg.solve(old.root, both)
     factor = np.linalg.solve(root, moved[:, 1:])
     values, vectors = np.linalg.eigh(factor @ factor.T)
     symmetric = (vectors * np.sqrt(np.maximum(values, 0.0))) @ vectors.T
-    return new.found.mode + moved[:, 0], root @ symmetric
+    return new.mode + moved[:, 0], symmetric
 
 
 def _information(evidence: Evidence, theta: Hyper) -> Float[np.ndarray, "hyper hyper"]:

@@ -24,6 +24,8 @@ MISJUDGED = 2.0
 # A dense inverse Hessian of more numbers than this squared is not worth its memory.
 MOST_DENSE = 2000
 PAIRS_KEPT = 20
+# Steps in a row that rise by less than the noise of their values.
+MOST_LEVEL = 3
 # Of scaled conjugate gradients: the length of the difference that gives a curvature.
 DIFFERENCE = 1e-5
 
@@ -124,7 +126,7 @@ def quasi_newton(
     search has come to."""
     point, (value, gradient) = start, evaluate(start)
     inverse = _InverseHessian(start.size, first, dense)
-    n_passes, n_restarts, gain, misjudged = 1, 0, math.inf, False
+    n_passes, n_restarts, n_level, gain, misjudged = 1, 0, 0, math.inf, False
 
     def ended(code: Code, paid: Vector | None = None) -> Summit:
         paid = np.zeros_like(start) if paid is None else paid
@@ -141,6 +143,8 @@ def quasi_newton(
         watched(ended(Code.INTERRUPTED))
         if not misjudged and _settled(value, gradient, step, gain, stop, rounding):
             return ended(Code.OK, step if stop.takes_last_step else None)
+        if n_level > MOST_LEVEL:
+            return ended(Code.BOUND_STUCK)
         share = 1.0
         while True:
             if n_passes >= stop.max_steps:
@@ -155,6 +159,7 @@ def quasi_newton(
                 # A search that rises by more than it foresaw does not know its own curvature.
                 rise = new_value - value
                 misjudged = stop.tol is None and rise > max(MISJUDGED * gain, stop.gain)
+                n_level = n_level + 1 if rise < noise else 0
                 point, value, gradient = there, max(new_value, value), new_gradient
                 break
             share *= 0.5 if not finite else _shortened(value, new_value, share, 2 * gain)
