@@ -186,8 +186,8 @@ def test_a_gaussian_is_carried_along_with_laplaces():
     density, start, theta = density_with_hyper(log_density, init, data, hyper)
     evidence = Evidence(density, start, "raise")
     old, new = evidence.solved(theta, start), evidence.solved(theta + 0.3, start)
-    m, a = np.arange(10) / 10, np.diag(np.arange(1, 11.0))
-    for m, a in ((np.zeros(10), np.eye(10)), (m, a)):
+    itself, other = (np.zeros(10), np.eye(10)), (np.arange(10) / 10, np.diag(np.arange(1, 11.0)))
+    for m, a in (itself, other):
         root = old.root @ a
         mean, factor = carried(old.mode + old.root @ m, root, old, new)
         np.testing.assert_allclose(mean, new.mode + new.root @ m, atol=1e-10)
