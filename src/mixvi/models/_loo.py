@@ -23,7 +23,7 @@ from jaxtyping import Float
 from .._arrays._draws import SETS, Quadrature
 from ._by_jax import in_double
 from ._density import ModelDensity
-from ._likelihoods import log_sum
+from ._integral import log_sum
 from ._noise import RealLikelihood
 from ._one import OnePredictor
 from ._several import SeveralPredictors, row_roots

@@ -16,9 +16,10 @@ import numpy as np
 from .._arrays._draws import Quadrature
 from .._arrays._namespace import namespace, special
 from .._errors import InputError
-from ._likelihoods import NODES, Derivatives, Hyper, Likelihood, log_sum, normal_logpdf
+from ._integral import log_sum
+from ._likelihoods import Derivatives, Hyper, Likelihood, normal_logpdf
 
-CDF_NODES = 256
+CDF_NODES, MOST_NODES = 256, 2048
 LOG_FLOOR = math.log(1e-3)
 
 
@@ -213,11 +214,16 @@ class Cauchy(StudentT):
 # exact however narrow the noise is.
 
 
-def _mixture(df: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Values of `g` and the logarithms of their weights."""
+def _mixture(df: Any, away: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
+    """Values of `g` and the logarithms of their weights; far away, at so many `sigma`, much smaller
+    values matter."""
     df = float(df)
     wide = 10 * math.sqrt(2 / df)
-    u = np.linspace(-60 / df - wide, math.log1p(wide + 80 / df), NODES)
+    low = -60 / df - wide - math.log1p(away**2 / df)
+    high = math.log1p(wide + 80 / df)
+    # exp(-(df / 2) exp(u)) decays up to i pi / 2 from the real line, and has its own width.
+    step = min(0.25, 0.5 * math.sqrt(2 / df))
+    u = np.linspace(low, high, min(math.ceil((high - low) / step), MOST_NODES))
     log_weight = 0.5 * df * (u - np.exp(u))
     return np.exp(u), log_weight - log_sum(log_weight)
 
@@ -232,7 +238,8 @@ def _t_cdf(df: Any, sigma: Any, y: Any, mean: Any, sd: Any) -> np.ndarray:
 
 
 def _t_log_prob(df: Any, sigma: Any, y: Any, mean: Any, sd: Any) -> np.ndarray:
-    g, log_share = (part[:, None] for part in _mixture(df))
+    away = float(np.max(np.abs(y - mean) / sigma, initial=0.0))
+    g, log_share = (part[:, None] for part in _mixture(df, away))
     return log_sum(log_share + _normal(y - mean, sd**2 + sigma**2 / g))
 
 
@@ -275,7 +282,7 @@ class Poisson(RealLikelihood):
 
     def bump(self, y, hyper):
         del hyper
-        return np.log(y + 0.5), 1 / np.sqrt(y + 1)
+        return np.log(y + 0.5), 0 * y + 0.5 * math.pi  # exp(-exp(eta)) grows beyond i pi / 2
 
     def check(self, y):
         if (y < 0).any() or (y != np.round(y)).any():

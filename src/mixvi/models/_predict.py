@@ -18,7 +18,8 @@ from ..metrics import LPD
 from ._basis import Rows, Shared
 from ._by_jax import in_double
 from ._density import slices
-from ._likelihoods import Hyper, log_sum
+from ._integral import log_sum
+from ._likelihoods import Hyper
 from ._model import Model
 from ._noise import RealLikelihood
 
