@@ -1,9 +1,10 @@
 """Likelihoods: the log density `l(y, eta)` of one observation given its linear predictor(s).
 
 Each is one small class: `log_prob`, the hyperparameters of its own with a start and a weak prior,
-and how to predict. Those of the house know their derivatives in closed form; one written with
-`jax.numpy` gets them from small elementwise kernels (`_by_jax.py`). To add one: a class with the
-members that `Likelihood` asks for.
+and how to predict. Those of the house know their derivatives in closed form, `log_prob` the first
+of them; one written with `jax.numpy` gets them from small elementwise kernels (`_by_jax.py`). To
+add one: a class with the members that `Likelihood` asks for. A subclass that changes `log_prob`
+alone loses its parent's derivatives (`_derived.py`).
 """
 
 import abc
@@ -18,11 +19,24 @@ from jaxtyping import Float
 from .._arrays._namespace import namespace, special
 from .._errors import InputError
 from . import _by_jax
+from ._derived import is_newer, renew, value_of
 from ._integral import log_integral
 
 Hyper = dict[str, Any]
 # What the derivatives of a likelihood of one predictor are, of order 0, 1, ...
 Derivatives = list[Any]
+
+
+# What follows from what: a subclass that changes the first has the others from `Likelihood` again.
+_OF_VALUES = ("hyper_slopes", "minorised", "log_concave", "predictive_log_prob")
+DERIVED = {
+    "log_prob": ("derivatives", "several", "several_hessians", "several_thirds", *_OF_VALUES),
+    "derivatives": _OF_VALUES,
+    "several": ("several_hessians", "several_thirds"),
+    "sigma": ("hyper_slopes", "minorised", "predictive_log_prob", "predictive_cdf"),
+    "log_prior": ("log_prior_slopes",),
+    "cdf": ("predictive_cdf",),
+}
 
 
 def normal_logpdf(x: Any, mean: Any, sd: float) -> Any:
@@ -36,6 +50,13 @@ class Likelihood(abc.ABC):
     discrete: ClassVar[bool] = False
     # Log-concave in eta for every y: the posterior of the weights then has one mode.
     log_concave: ClassVar[bool] = False
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        known = cls.log_prob is Likelihood.log_prob or getattr(cls.log_prob, "follows", False)
+        if known and is_newer(cls, "derivatives", "log_prob"):
+            cls.log_prob = value_of(cls.derivatives)
+        renew(cls, {name: its for name, its in DERIVED.items() if hasattr(cls, name)})
 
     @property
     def n_outputs(self) -> int:
@@ -58,9 +79,10 @@ class Likelihood(abc.ABC):
             return {name: 0.0 for name in own}
         return _by_jax.evaluated(jax.grad(lambda h: self.log_prior(h) + 0.0), own)
 
-    @abc.abstractmethod
     def log_prob(self, y: Any, eta: Any, hyper: Hyper) -> Any:
-        """`log p(y | eta)`; of several predictors these are on the last axis of `eta`."""
+        """`log p(y | eta)`; of several predictors these are on the last axis of `eta`. A class that
+        gives `derivatives` need not give it."""
+        raise InputError(f"{self.name}: a likelihood must have log_prob or derivatives.")
 
     # --- derivatives, one predictor: elementwise ----------------------------------------------
 
@@ -128,9 +150,6 @@ class Bernoulli(Likelihood):
     name = "bernoulli"
     discrete = True
     log_concave = True
-
-    def log_prob(self, y, eta, hyper):
-        return self.derivatives(y, eta, hyper, 0)[0]
 
     def derivatives(self, y, eta, hyper, order):
         # With e = exp(-|eta|) and r = 1 / (1 + e) nothing overflows, from one exponential:
@@ -202,12 +221,12 @@ class Softmax(Likelihood):
         return value, hit - e / total
 
     def several_hessians(self, y, eta, hyper):
-        p = self.mean(eta, hyper)
+        p = _shares(eta)
         return p[:, :, None] * p[:, None, :] - p[:, :, None] * namespace(p).eye(p.shape[1])
 
     def several_thirds(self, y, eta, hyper, matrix):
         # -d/d eta_k (sum_i p_i S_ii - p^T S p) at fixed S, with d p_i / d eta_k = p_i (1_ik - p_k)
-        xp, p = namespace(eta), self.mean(eta, hyper)
+        xp, p = namespace(eta), _shares(eta)
         diagonal = xp.einsum("nii->ni", matrix)
         along = xp.einsum("nij,nj->ni", matrix, p)
         inner = (p * (diagonal - 2 * along)).sum(1, keepdims=True)
@@ -216,8 +235,7 @@ class Softmax(Likelihood):
     def mean(self, eta, hyper):
         """The probabilities of all classes, on the last axis."""
         del hyper
-        e = namespace(eta).exp(eta - eta.max(-1, keepdims=True))
-        return e / e.sum(-1, keepdims=True)
+        return _shares(eta)
 
     def check(self, y):
         if not np.isin(y, np.arange(self.n_classes)).all():
@@ -227,3 +245,8 @@ class Softmax(Likelihood):
         edges = np.cumsum(self.mean(eta, hyper), axis=-1)
         u = rng.random(eta.shape[:-1])
         return np.minimum((u[..., None] > edges).sum(-1), self.n_classes - 1).astype(np.float64)
+
+
+def _shares(eta: Any) -> Any:
+    e = namespace(eta).exp(eta - eta.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)

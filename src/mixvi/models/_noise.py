@@ -80,9 +80,6 @@ class LocationScale(RealLikelihood):
     def spread(self, hyper):
         return self.sigma(hyper)
 
-    def log_prob(self, y, eta, hyper):
-        return self.derivatives(y, eta, hyper, 0)[0]
-
     def hyper_slopes(self, y, eta, hyper, order, known):
         away = y - eta
         own = [away * known[k + 1] - k * known[k] for k in range(order + 1)]
@@ -205,6 +202,8 @@ class Cauchy(StudentT):
 
     df: float | None = 1.0
 
+    predictive_cdf = StudentT.predictive_cdf
+
     def cdf(self, y, eta, hyper):
         return 0.5 + namespace(eta).arctan((y - eta) / self.sigma(hyper)) / math.pi
 
@@ -253,9 +252,6 @@ class Poisson(RealLikelihood):
     name = "poisson"
     discrete = True
     log_concave = True
-
-    def log_prob(self, y, eta, hyper):
-        return self.derivatives(y, eta, hyper, 0)[0]
 
     def derivatives(self, y, eta, hyper, order):
         del hyper
