@@ -150,14 +150,19 @@ def candidate(
 
 
 def improved(density: ModelDensity, found: Laplace) -> tuple[np.ndarray, np.ndarray, bool]:
-    """A Gaussian a few steps on from Laplace's, which is exact for Gaussian noise."""
-    if type(density.likelihood).log_prob is Gaussian.log_prob:  # a subclass may have another
+    """A Gaussian a few steps on from Laplace's."""
+    if is_gaussian(density.likelihood):
         return found.mode, found.root, True
     k = density.n_predictors
     rule = Quadrature(32 if k == 1 else max(64, 4 * k)).make(FLOAT64, k)
     state = stein(density, found.mode, found.root, rule, ROUGH)
     sound = state.code in (Code.OK, Code.BOUND_OUT_OF_STEPS) and np.isfinite(state.root).all()
     return (state.mean, state.root, False) if sound else (found.mode, found.root, True)
+
+
+def is_gaussian(likelihood: Likelihood) -> bool:
+    """Whether Laplace's Gaussian is the posterior itself (a subclass may have other values)."""
+    return type(likelihood).log_prob is Gaussian.log_prob
 
 
 def spread_starts(model: Model, shared: Any) -> list[Hyper]:

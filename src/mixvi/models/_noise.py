@@ -20,7 +20,7 @@ from ._integral import log_sum
 from ._likelihoods import Derivatives, Hyper, Likelihood, normal_logpdf
 
 CDF_NODES, MOST_NODES = 256, 2048
-LOG_FLOOR = math.log(1e-3)
+LOG_FLOOR, STEEP = math.log(1e-3), 8.0
 
 
 class RealLikelihood(Likelihood):
@@ -62,16 +62,17 @@ class LocationScale(RealLikelihood):
 
     def log_prior(self, hyper):
         """Weak, with a floor near a thousandth of the target's scale: rows that a basis can
-        interpolate would otherwise be explained by no noise at all, with unbounded evidence."""
+        interpolate would otherwise be explained by no noise at all, with unbounded evidence. It is
+        steep, since n rows push against it with n nats for every e-fold."""
         log_scale = hyper[self.scale]
-        floor = 0.5 * namespace(log_scale).exp(-2 * (log_scale - LOG_FLOOR))
+        floor = 0.5 * namespace(log_scale).exp(-STEEP * (log_scale - LOG_FLOOR))
         return normal_logpdf(log_scale, self.usual, 2.0) - floor
 
     def log_prior_slopes(self, hyper):
         log_scale = hyper[self.scale]
         return {
             self.scale: (self.usual - log_scale) / 4.0
-            + namespace(log_scale).exp(-2 * (log_scale - LOG_FLOOR))
+            + 0.5 * STEEP * namespace(log_scale).exp(-STEEP * (log_scale - LOG_FLOOR))
         }
 
     def sigma(self, hyper: Hyper) -> Any:
