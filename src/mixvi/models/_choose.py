@@ -23,7 +23,7 @@ from ._density import ModelDensity
 from ._likelihoods import Hyper, Likelihood
 from ._loo import LeaveOneOut, equal_rows, leave_one_out
 from ._model import Model
-from ._noise import Gaussian
+from ._noise import is_gaussian
 
 FIRST_SIZE, ALWAYS, MOST_CHOSEN = 10, 40, 640
 # Weights that are tried without being asked for, and predictors of the rows that choose.
@@ -158,11 +158,6 @@ def improved(density: ModelDensity, found: Laplace) -> tuple[np.ndarray, np.ndar
     state = stein(density, found.mode, found.root, rule, ROUGH)
     sound = state.code in (Code.OK, Code.BOUND_OUT_OF_STEPS) and np.isfinite(state.root).all()
     return (state.mean, state.root, False) if sound else (found.mode, found.root, True)
-
-
-def is_gaussian(likelihood: Likelihood) -> bool:
-    """Whether Laplace's Gaussian is the posterior itself (a subclass may have other values)."""
-    return type(likelihood).log_prob is Gaussian.log_prob
 
 
 def spread_starts(model: Model, shared: Any) -> list[Hyper]:

@@ -113,6 +113,11 @@ class Gaussian(LocationScale):
         return eta + self.sigma(hyper) * rng.standard_normal(eta.shape)
 
 
+def is_gaussian(likelihood: Likelihood) -> bool:
+    """Whether Laplace's Gaussian is the posterior itself (a subclass may have other values)."""
+    return type(likelihood).log_prob is Gaussian.log_prob
+
+
 @dataclasses.dataclass(frozen=True)
 class StudentT(LocationScale):
     """`y = eta + sigma e`, `e` Student-t with `df` degrees of freedom (learnt when None)."""
