@@ -176,3 +176,177 @@ def test_its_frequency_is_learnt():
     predictive = models.Predictive.of(model, density.shared, post)
     found = predictive.expectation(model.basis.rows(fresh, density.shared))
     np.testing.assert_allclose(found, np.sin(1.6 * fresh[:, 0]), atol=0.1)
+
+
+# --- subclasses of those of the house ---------------------------------------------------------
+
+
+class Tempered(models.StudentT):
+    """Half of Student's log density, and a squared term: its values alone are told."""
+
+    def log_prob(self, y, eta, hyper):
+        return 0.5 * super().log_prob(y, eta, hyper) - 0.1 * (y - eta) ** 2 * jnp.exp(
+            hyper["log_sigma"]
+        )
+
+
+class ByDerivatives(models.StudentT):
+    """The same by its derivatives: the values are the first of them."""
+
+    def derivatives(self, y, eta, hyper, order):
+        away, by = y - eta, 0.1 * np.exp(1) ** hyper["log_sigma"]
+        added = [-by * away**2, 2 * by * away, -2 * by + 0 * away, 0 * away]
+        known = super().derivatives(y, eta, hyper, order)
+        return [0.5 * one + other for one, other in zip(known, added, strict=False)]
+
+
+class Shifted(models.Poisson):
+    """Of a rate with something added: not log-concave."""
+
+    def log_prob(self, y, eta, hyper):
+        rate = jnp.exp(eta) + 0.5
+        return y * jnp.log(rate) - rate - jax.scipy.special.gammaln(y + 1)
+
+
+class Cooler(models.Softmax):
+    def log_prob(self, y, eta, hyper):
+        return 0.3 * super().log_prob(y, eta, hyper)
+
+
+class Mixin:
+    def log_prob(self, y, eta, hyper):
+        return 2 * super().log_prob(y, eta, hyper)
+
+
+class Mixed(Mixin, models.Bernoulli):
+    pass
+
+
+class Again(Tempered):
+    """A parent that is itself a subclass, and asked."""
+
+    def log_prob(self, y, eta, hyper):
+        return 3 * super().log_prob(y, eta, hyper)
+
+
+SUBCLASSES = {
+    "values": (Tempered(), 0),
+    "derivatives": (ByDerivatives(), 0),
+    "of a subclass": (Again(), 0),
+    "of counts": (Shifted(), 2),
+    "of classes": (Cooler(3), 2),
+    "mixed in": (Mixed(), 1),
+    "df learnt": (Tempered(None), 0),
+}
+
+
+@pytest.mark.parametrize("name", SUBCLASSES)
+def test_a_subclass_has_the_derivatives_of_its_own_values(name):
+    likelihood, most = SUBCLASSES[name]
+    rng = np.random.default_rng(5)
+    x = rng.standard_normal((15, 2))
+    y = rng.integers(0, most + 1, 15).astype(float) if most else rng.standard_normal(15)
+    density = models.Model(models.RBF(4), likelihood).density(x, y)
+    w = 0.3 * rng.standard_normal(density.dim)
+    (block,) = density.blocks()
+    eta = (block.phi @ w.reshape(density.n_predictors, -1).T).squeeze()
+    with jax.enable_x64(True):
+        rows = np.asarray(likelihood.log_prob(y, eta, density.hyper))
+    twice = density.values(w[None])[0]
+    density.weight = 2 * density.weight
+    twice = density.values(w[None])[0] - twice
+    assert twice == pytest.approx(rows.sum(), abs=1e-9)
+    close = {"rtol": 1e-5, "atol": 1e-5}
+    _, gradient, hessian = density.curvature(w)
+    np.testing.assert_allclose(
+        gradient, differences(lambda w: density.values(w[None])[0], w), **close
+    )
+    expected = differences(lambda w: density.gradients(w[None])[1][0], w)
+    np.testing.assert_allclose(hessian, expected, **close)
+    joint = density.joint_gradients(w[None])[2]
+    found = differences(lambda theta: density.at(theta).values(w[None])[0], density.theta)
+    np.testing.assert_allclose(joint, found, **close)
+
+
+def test_a_subclass_is_integrated_by_its_own_values():
+    """And is not taken for concave because its parent is."""
+    assert not Shifted().log_concave
+    assert models.Poisson().log_concave
+    y, mean, sd = np.array([0.0, 3.0]), np.array([-1.0, 1.0]), np.array([0.5, 1.0])
+    z = np.linspace(-9, 9, 4001)
+    weights = np.exp(-0.5 * z**2) / np.exp(-0.5 * z**2).sum()
+    cases = [(Shifted(), {}), (Tempered(), {"log_sigma": -1.0})]
+    for likelihood, hyper in cases:
+        with jax.enable_x64(True):
+            values = likelihood.log_prob(y[:, None], mean[:, None] + sd[:, None] * z, hyper)
+            found = likelihood.predictive_log_prob(y, mean, sd, hyper)
+        np.testing.assert_allclose(found, np.log(np.exp(np.asarray(values)) @ weights), atol=1e-8)
+
+
+class Prior(models.Cauchy):
+    """Another prior on its scale, and nothing else."""
+
+    def log_prior(self, hyper):
+        return -2.0 * (hyper["log_gamma"] + 3.0) ** 2
+
+
+class WidePrior(models.RBF):
+    def log_prior(self, hyper, shared):
+        return -0.1 * (hyper["log_width"] - 1.0) ** 2
+
+
+class Ridges(models.RBF):
+    """Other columns of the same distances."""
+
+    def columns(self, rows, shared, hyper):
+        return 1 / (1 + rows["square"] * jnp.exp(-2 * hyper["log_width"]))
+
+
+@pytest.mark.parametrize(
+    ("basis", "likelihood"),
+    [
+        (models.RBF(4), Prior()),
+        (WidePrior(4), models.Cauchy()),
+        (Ridges(4), models.Gaussian()),
+        (Ridges(4), models.Softmax(3)),
+    ],
+)
+def test_other_priors_and_columns_have_their_own_slopes(basis, likelihood):
+    rng = np.random.default_rng(6)
+    x, y = rng.standard_normal((15, 2)), rng.integers(0, 3, 15).astype(float)
+    density = models.Model(basis, likelihood).density(x, y)
+    w = 0.3 * rng.standard_normal(density.dim)
+    joint = density.joint_gradients(w[None])[2]
+    found = differences(lambda theta: density.at(theta).values(w[None])[0], density.theta)
+    np.testing.assert_allclose(joint, found, rtol=1e-5, atol=1e-5)
+    slopes = density.evidence_slopes(w, 0.2 * np.eye(density.dim))
+    mixed = differences(lambda t: density.at(t).gradients(w[None])[1][0], density.theta).T
+    np.testing.assert_allclose(slopes.mixed, mixed, rtol=1e-5, atol=1e-5)
+
+
+def test_those_of_the_house_keep_their_own():
+    """Nothing is taken from JAX for a class that says everything itself."""
+    for kind in (models.Gaussian, models.StudentT, models.Cauchy, models.Poisson, models.Bernoulli):
+        for name in ("derivatives", "hyper_slopes", "log_prior_slopes"):
+            general = getattr(models.Likelihood, name)
+            if name != "log_prior_slopes" or kind().start():
+                assert getattr(kind, name) is not general
+    assert models.Cauchy.predictive_cdf is models.StudentT.predictive_cdf
+    assert models.Softmax.several is not models.Likelihood.several
+
+    class Renamed(models.StudentT):
+        name = "mine"
+
+    assert Renamed.derivatives is models.StudentT.derivatives
+
+
+def test_a_likelihood_that_says_nothing():
+    class Silent(models.Likelihood):
+        name = "silent"
+
+        def mean(self, eta, hyper):
+            return eta
+
+    density = models.Model(models.Linear(), Silent()).density(np.zeros((3, 1)), np.zeros(3))
+    with pytest.raises(mixvi.InputError, match="must have log_prob or derivatives"):
+        density.values(np.zeros((1, 2)))

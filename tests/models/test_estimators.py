@@ -5,6 +5,7 @@ import pickle
 import numpy as np
 import pandas as pd
 import pytest
+from scipy import optimize
 from sklearn.base import clone
 from sklearn.datasets import make_moons
 from sklearn.model_selection import GridSearchCV, cross_val_score
@@ -13,7 +14,7 @@ from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
 
 import mixvi
-from mixvi import metrics
+from mixvi import metrics, models
 from mixvi.estimators import MVIClassifier, MVIRegressor, shared_n_basis
 
 X, Y = make_moons(60, noise=0.25, random_state=0)
@@ -246,6 +247,71 @@ def test_density_of_a_target_without_noise():
     found = model.log_predictive_density(far, mean + sd, pointwise=True)
     expected = -0.5 * np.log(2 * np.pi * (sd**2 + noise**2)) - 0.5 * sd**2 / (sd**2 + noise**2)
     np.testing.assert_allclose(found, expected, atol=1e-6)
+
+
+@pytest.mark.parametrize("n", [60, 2000])
+def test_a_target_without_noise_meets_the_floor(n):
+    """The evidence of n rows on p weights grows by n - p nats for every e-fold that the noise
+    shrinks; the prior's floor holds against it, near a thousandth of the target's scale."""
+    x = np.random.default_rng(0).standard_normal((n, 3))
+    y = 4 + x @ np.array([1.0, 2.0, -3.0])
+    model = MVIRegressor(noise="gaussian", basis="linear").fit(x, y)
+    np.testing.assert_allclose(model.predict(x), y, atol=1e-5)
+    likelihood = models.Gaussian()
+
+    def slope(log_sigma):
+        return float(likelihood.log_prior_slopes({"log_sigma": log_sigma})["log_sigma"]) - (n - 4)
+
+    expected = optimize.brentq(slope, -10, -6)
+    assert float(model.hyper_["log_sigma"]) == pytest.approx(expected, abs=1e-3)
+    assert 3e-4 < np.exp(expected) < 1e-3
+
+
+@pytest.mark.parametrize("noise", ["gaussian", "student_t", "cauchy"])
+@pytest.mark.parametrize("basis", ["rbf", "gp"])
+def test_a_smooth_target_without_noise_converges(noise, basis):
+    """Warnings are errors here; no search goes on to its last step."""
+    x = np.random.default_rng(0).uniform(-3, 3, (60, 1))
+    y = np.sin(2 * x[:, 0])
+    model = MVIRegressor(noise=noise, basis=basis).fit(x, y)
+    assert model.posterior_.converged
+    assert model.n_iter_ < 300
+    np.testing.assert_allclose(model.predict(x), y, atol=2e-3)
+    fresh = np.linspace(-2.5, 2.5, 50)[:, None]
+    np.testing.assert_allclose(model.predict(fresh), np.sin(2 * fresh[:, 0]), atol=0.02)
+
+
+def test_a_linear_target_on_radial_functions():
+    x = np.random.default_rng(0).standard_normal((100, 3))
+    y = 4 + x @ np.array([1.0, 2.0, -3.0])
+    model = MVIRegressor(noise="gaussian").fit(x, y)
+    assert model.posterior_.converged
+    np.testing.assert_allclose(model.predict(x), y, atol=0.01)
+
+
+@pytest.mark.parametrize("basis", ["rbf", "linear", "gp"])
+def test_a_table_whose_rows_are_all_the_same(basis):
+    """Nothing but a constant can be fitted, and that is said. With Gaussian noise its posterior is
+    known: one variance `v` of the predictor, from the weights or the kernel."""
+    y = np.random.default_rng(0).standard_normal(40)
+    with pytest.warns(UserWarning, match="all 40 rows of X are the same"):
+        model = MVIRegressor(noise="gaussian", basis=basis).fit(np.full((40, 2), 7.0), y)
+    mean, sd = model.predict(np.array([[7.0, 7.0], [1.0, 30.0]]), return_std=True)
+    hyper = {name: float(np.exp(value)) for name, value in model.hyper_.items()}
+    v = {
+        "rbf": lambda: 2 / hyper["log_alpha"],
+        "linear": lambda: 1 / hyper["log_alpha"],
+        "gp": lambda: 1 + hyper["log_amplitude"] ** 2,
+    }[basis]()
+    precision = 40 / hyper["log_sigma"] ** 2
+    scaled = (y - model._target_zero) / model._target_unit
+    share = precision * v / (1 + precision * v)
+    expected = model._target_zero + model._target_unit * share * scaled.mean()
+    np.testing.assert_allclose(mean, expected, atol=1e-6)
+    np.testing.assert_allclose(sd, model._target_unit * np.sqrt(share / precision), rtol=1e-4)
+    with pytest.warns(UserWarning, match="are the same"):
+        proba = MVIClassifier(basis=basis).fit(np.full((40, 2), 7.0), y > 0).predict_proba([[0, 1]])
+    assert proba[0, 1] == pytest.approx((y > 0).mean(), abs=0.1)
 
 
 def test_more_features_than_rows():

@@ -43,7 +43,7 @@ def without(model, density, n, mean, root):
 
 
 def left_out(density, n):
-    weight = np.ones(N)
+    weight = np.ones(density.n_rows)
     weight[n] = 0
     model = models.Model(density.basis, density.likelihood)
     return model.density_of(density.rows, density.shared, density.y, weight, density.hyper)
@@ -156,12 +156,93 @@ def test_totals_and_their_errors():
 
 
 def test_what_a_row_knows_of_itself():
-    """A share near one: the row alone fixes its own predictor."""
+    """A share near one: the row alone fixes its own predictor. With Gaussian noise what is left
+    without it is known exactly all the same."""
     x = np.r_[np.zeros((20, 1)), [[50.0]]]
     y = np.r_[np.random.default_rng(0).standard_normal(20) * 0.1, 1.0]
-    density = models.Model(models.Linear(), models.Gaussian()).density(x, y)
+    model = models.Model(models.Linear(), models.Gaussian())
+    density = model.density(x, y)
     density = density.at(density.flat(density.hyper | {"log_alpha": -5.0, "log_sigma": -2.0}))
     found = laplace(density, density.init)
     loo = models.leave_one_out(density, found.mode, found.root, True)
-    assert loo.share[-1] == pytest.approx(0.99)
+    phi, precision = np.r_[50.0, 1.0], np.exp(4.0)
+    share = precision * (phi @ np.linalg.solve(found.precision, phi))
+    assert share > 0.9999
+    assert loo.share[-1] == pytest.approx(share, rel=1e-9)
     assert loo.share[:-1].max() < 0.1
+    again = laplace(left_out(density, 20), found.mode)
+    exact = without(model, density, 20, again.mode, again.root)
+    assert loo.pointwise[-1] == pytest.approx(exact, abs=1e-6)
+
+
+# --- rows with much influence -----------------------------------------------------------------
+
+
+def few_rows(name, seed):
+    rng = np.random.default_rng(seed)
+    n = {"cauchy": 20, "student_t": 30, "bernoulli": 40, "poisson": 30, "softmax": 24}[name]
+    x = rng.uniform(-2, 2, (n, 2 if name in ("bernoulli", "softmax") else 1))
+    wave = np.sin(2 * x[:, 0])
+    return {
+        "cauchy": lambda: (models.Cauchy(), x, wave + 0.1 * rng.standard_cauchy(n)),
+        "student_t": lambda: (models.StudentT(), x, wave + 0.1 * rng.standard_t(2, n)),
+        "bernoulli": lambda: (models.Bernoulli(), x, (x[:, 0] > 0).astype(float)),  # separable
+        "poisson": lambda: (models.Poisson(), x, rng.poisson(np.exp(1 + wave)).astype(float)),
+        "softmax": lambda: (models.Softmax(3), x, np.digitize(x[:, 0], [-0.7, 0.7]).astype(float)),
+    }[name]()
+
+
+@pytest.mark.parametrize("seed", [0, 1, 2])
+@pytest.mark.parametrize("name", ["cauchy", "student_t", "bernoulli", "poisson", "softmax"])
+@pytest.mark.parametrize("at_mode", [True, False])
+def test_few_rows_against_fits_without_each_of_them(name, seed, at_mode):
+    """Where a cavity would fail: Cauchy noise and twenty rows, labels that can be separated."""
+    likelihood, x, y = few_rows(name, seed)
+    model = models.Model(models.RBF(12), likelihood)
+    density = model.density(x, y)
+    found, at = tuned_laplace(density, density.init.ravel(), density.theta, "raise", 100)
+    density = density.at(at.theta)
+
+    def gaussian(of, near):
+        if at_mode:
+            found = laplace(of, near)
+            return found.mode, found.root
+        post = mixvi.fit(of, near.reshape(of.init.shape), family="full", diagnostics=False)
+        return post.flat_mean, post.root
+
+    mean, root = gaussian(density, found.mode)
+    loo = models.leave_one_out(density, mean, root, at_mode)
+    rows = range(0, len(y), 1 if at_mode else 3)
+    brute = [without(model, density, n, *gaussian(left_out(density, n), mean)) for n in rows]
+    close = np.abs(loo.pointwise[list(rows)] - brute)
+    assert np.median(close) < 0.05
+    assert close.max() < 0.35
+    assert abs(loo.pointwise[list(rows)].sum() - sum(brute)) < 0.7
+
+
+def test_equal_rows_with_much_influence_leave_together():
+    """Two are one that weighs twice."""
+    likelihood, x, y = few_rows("cauchy", 1)
+    model = models.Model(models.RBF(12), likelihood)
+    weight = np.ones(20)
+    once = model.density(x, y)
+    found, at = tuned_laplace(once, once.init.ravel(), once.theta, "raise", 100)
+    once = once.at(at.theta)
+    share = models.leave_one_out(once, *gaussian_of(once, found.mode), True).share
+    top = int(share.argmax())
+    assert share[top] > 0.9
+    weight[top] = 2.0
+    heavy = model.density_of(once.rows, once.shared, y, weight, once.hyper)
+    order = np.r_[np.arange(20), top]
+    rows = {key: part[order] for key, part in once.rows.items()}
+    twice = model.density_of(rows, once.shared, y[order], np.ones(21), once.hyper)
+    same = equal_rows(x[order], y[order])
+    ours = models.leave_one_out(twice, *gaussian_of(twice, found.mode), True, same)
+    theirs = models.leave_one_out(heavy, *gaussian_of(heavy, found.mode), True)
+    np.testing.assert_allclose(ours.pointwise[:20], theirs.pointwise, atol=1e-5)
+    assert ours.pointwise[20] == pytest.approx(ours.pointwise[top])
+
+
+def gaussian_of(density, near):
+    found = laplace(density, near)
+    return found.mode, found.root

@@ -122,6 +122,57 @@ def test_an_offset_for_every_class():
     assert shifted(0 * flat) + prior == pytest.approx(plain(flat), rel=1e-12)
 
 
+@pytest.mark.parametrize(
+    "likelihood", [models.Poisson(), models.StudentT(), models.Bernoulli(), models.Softmax(3)]
+)
+def test_every_prediction_takes_an_offset(likelihood, monkeypatch):
+    """One that is linear in the features is a shift of the weights."""
+    monkeypatch.setattr("mixvi.models._predict.AT_ONCE", 2**14)  # in blocks
+    rng, outputs = np.random.default_rng(0), likelihood.n_outputs
+    x, model = table(N, 2), models.Model(models.Linear(), likelihood)
+    rows, shared = {"x": x}, {"n_columns": 2}
+    mean, moved = 0.3 * rng.standard_normal((2, outputs, 3))
+    offset = (np.c_[x, np.ones(N)] @ moved.T).squeeze()
+    root = 0.2 * rng.standard_normal((3 * outputs, 3 * outputs))
+    hyper = model.hyper(shared)
+    plain = models.Predictive(model, hyper, shared, mean.ravel(), root)
+    shifted = models.Predictive(model, hyper, shared, (mean + moved).ravel(), root)
+    y = np.minimum(rng.poisson(1.0, N), 1).astype(float)
+    w = plain.coloured(rng.standard_normal((50, 3 * outputs)))
+    added = w + (moved if outputs > 1 else moved[0])
+    pairs = [
+        *zip(plain.predictor(rows, offset), shifted.predictor(rows), strict=True),
+        (plain.expectation(rows, offset=offset), shifted.expectation(rows)),
+        (plain.pointwise_lpd(rows, y, offset), shifted.pointwise_lpd(rows, y)),
+        (plain.sample(rows, 9, 1, offset), shifted.sample(rows, 9, 1)),
+        (plain.lpd(rows, y, w, offset).pointwise, shifted.lpd(rows, y, added).pointwise),
+    ]
+    if isinstance(likelihood, models.RealLikelihood):
+        levels = np.array([0.1, 0.8])
+        pairs.append((plain.quantiles(rows, levels, offset), shifted.quantiles(rows, levels)))
+    for with_offset, expected in pairs:
+        np.testing.assert_allclose(with_offset, expected, rtol=1e-8, atol=1e-8)
+    with pytest.raises(mixvi.InputError, match="offset has shape"):
+        plain.expectation(rows, offset[:-1])
+
+
+def test_a_rate_is_that_of_the_exposure():
+    """Rows seen for twice as long count twice as much."""
+    x = table(N, 2)
+    model = models.Model(models.Linear(), models.Poisson())
+    offset = np.random.default_rng(0).uniform(-1, 2, N)
+    density = model.density(x, np.random.default_rng(1).poisson(np.exp(offset)), offset=offset)
+    post = mixvi.fit(density, density.init)
+    predictive = models.Predictive.of(model, density.shared, post, density.hyper)
+    rate = predictive.expectation(density.rows)
+    np.testing.assert_allclose(
+        predictive.expectation(density.rows, offset), np.exp(offset) * rate, rtol=1e-9
+    )
+    mean, variance = density.predictors(post.flat_mean, post.root)
+    found = predictive.predictor(density.rows, offset)
+    np.testing.assert_allclose(found, (mean, np.sqrt(variance)), rtol=1e-9)
+
+
 @pytest.mark.parametrize("name", LIKELY)
 def test_forms_of_the_prior_precision_agree(name):
     x = table(N, 2)

@@ -46,37 +46,6 @@ def test_predictive_distribution_function_against_adaptive_integration(name, sd)
         assert float(found) == pytest.approx(exact, abs=2e-6)
 
 
-@pytest.mark.parametrize("name", REAL)
-@pytest.mark.parametrize("sd", [1e-3, 0.5, 3000.0])
-def test_predictive_density_however_narrow_the_noise(name, sd):
-    likelihood, hyper, law = REAL[name]
-    for y in (0.4, 0.4 + 0.7 * sd, 0.4 + 9 * sd):
-        at = (np.array([y]), np.array([0.4]), np.array([sd]), hyper)
-        near = np.sinh(np.linspace(-25, 25, 40_001))
-        exact = convolved(lambda e, y=y: law.logpdf(y - e), sd, y - 0.4 + near)
-        assert float(likelihood.predictive_log_prob(*at)[0]) == pytest.approx(exact, abs=2e-5)
-        general = models.Likelihood.predictive_log_prob(likelihood, *at)
-        assert float(general[0]) == pytest.approx(exact, abs=5e-3)
-
-
-def convolved(log_likelihood, sd, near):
-    """`log E exp(log_likelihood(e))`, `e ~ N(0, sd^2)`, by trapezoids on a very fine grid."""
-    e = np.unique(np.r_[sd * np.linspace(-12, 12, 40_001), near[np.abs(near) < 38 * sd]])
-    values = log_likelihood(e) + stats.norm(0, sd).logpdf(e)
-    return np.log(np.trapezoid(np.exp(values - values.max()), e)) + values.max()
-
-
-@pytest.mark.parametrize(
-    ("count", "mean", "sd"), [(0, 0.5, 1.0), (7, 1.0, 0.1), (10**6, 12.0, 2.0)]
-)
-def test_predictive_density_of_counts(count, mean, sd):
-    near = np.log(count + 0.5) - mean + np.linspace(-1, 1, 40_001)
-    exact = convolved(lambda e: stats.poisson(np.exp(mean + e)).logpmf(count), sd, near)
-    at = (np.array([float(count)]), np.array([mean]), np.array([sd]), {})
-    found = float(models.Poisson().predictive_log_prob(*at)[0])
-    assert found == pytest.approx(exact, abs=2e-3)
-
-
 def test_discrete_likelihoods():
     counts = np.arange(6)
     law = stats.poisson(np.exp(0.7))

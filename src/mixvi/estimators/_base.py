@@ -1,5 +1,6 @@
 """What both estimators share: from a checked table to a posterior over the weights."""
 
+import warnings
 from collections.abc import Sequence
 from typing import Any
 
@@ -66,6 +67,7 @@ class MVIBase(BaseEstimator):
     def _fit_weights(self, x: Table, y: Vector, weight: Vector, likelihood: Likelihood) -> None:
         """Standardises, chooses the basis and fits."""
         self._check_settings()
+        _tell_constant(x)
         self._standardise(x, weight)
         data, seed = Data.of(self._scaled(x), y, weight), self._seed()
         with blas_for(len(y) * likelihood.n_outputs):
@@ -263,6 +265,15 @@ class MVIBase(BaseEstimator):
         """The model, how well it predicts rows left out, then the posterior's own summary."""
         check_is_fitted(self)
         return summary(self)
+
+
+def _tell_constant(x: Table) -> None:
+    if len(x) > 1 and (x == x[0]).all():
+        warnings.warn(
+            f"all {len(x)} rows of X are the same: nothing but a constant can be fitted.",
+            UserWarning,
+            stacklevel=4,
+        )
 
 
 def _told(one: Candidate) -> dict[str, Any]:

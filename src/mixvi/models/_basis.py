@@ -20,6 +20,7 @@ from jaxtyping import Float
 from .._arrays._namespace import namespace
 from .._errors import InputError
 from . import _by_jax
+from ._derived import renew
 from ._likelihoods import Hyper, normal_logpdf
 
 Rows = dict[str, Any]
@@ -31,6 +32,10 @@ STEP = 1e-5
 ROWS_PER_CENTRE, LEAST_ROWS = 50, 5000
 
 
+# What follows from what: a subclass that changes the first has the others from `Basis` again.
+DERIVED = {"columns": ("pull_back", "tangents"), "log_prior": ("log_prior_slopes",)}
+
+
 class Basis(abc.ABC):
     """What a basis must say. `columns` is a function of arrays (NumPy's or JAX's)."""
 
@@ -39,6 +44,10 @@ class Basis(abc.ABC):
     constant: ClassVar[float] = 1.0
     # Whether it has an amplitude of its own: the weights' prior precision is then one.
     has_amplitude: ClassVar[bool] = False
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        renew(cls, DERIVED)
 
     def start(self, shared: Shared) -> Hyper:
         """Where the search for its own hyperparameters begins."""

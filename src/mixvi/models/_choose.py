@@ -23,7 +23,7 @@ from ._density import ModelDensity
 from ._likelihoods import Hyper, Likelihood
 from ._loo import LeaveOneOut, equal_rows, leave_one_out
 from ._model import Model
-from ._noise import Gaussian
+from ._noise import is_gaussian
 
 FIRST_SIZE, ALWAYS, MOST_CHOSEN = 10, 40, 640
 # Weights that are tried without being asked for, and predictors of the rows that choose.
@@ -150,8 +150,8 @@ def candidate(
 
 
 def improved(density: ModelDensity, found: Laplace) -> tuple[np.ndarray, np.ndarray, bool]:
-    """A Gaussian a few steps on from Laplace's, which is exact for Gaussian noise."""
-    if isinstance(density.likelihood, Gaussian):
+    """A Gaussian a few steps on from Laplace's."""
+    if is_gaussian(density.likelihood):
         return found.mode, found.root, True
     k = density.n_predictors
     rule = Quadrature(32 if k == 1 else max(64, 4 * k)).make(FLOAT64, k)

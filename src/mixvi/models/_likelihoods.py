@@ -1,9 +1,10 @@
 """Likelihoods: the log density `l(y, eta)` of one observation given its linear predictor(s).
 
 Each is one small class: `log_prob`, the hyperparameters of its own with a start and a weak prior,
-and how to predict. Those of the house know their derivatives in closed form; one written with
-`jax.numpy` gets them from small elementwise kernels (`_by_jax.py`). To add one: a class with the
-members that `Likelihood` asks for.
+and how to predict. Those of the house know their derivatives in closed form, `log_prob` the first
+of them; one written with `jax.numpy` gets them from small elementwise kernels (`_by_jax.py`). To
+add one: a class with the members that `Likelihood` asks for. A subclass that changes `log_prob`
+alone loses its parent's derivatives (`_derived.py`).
 """
 
 import abc
@@ -15,17 +16,27 @@ import jax
 import numpy as np
 from jaxtyping import Float
 
-from .._arrays._draws import Quadrature
 from .._arrays._namespace import namespace, special
 from .._errors import InputError
 from . import _by_jax
+from ._derived import is_newer, renew, value_of
+from ._integral import log_integral
 
 Hyper = dict[str, Any]
 # What the derivatives of a likelihood of one predictor are, of order 0, 1, ...
 Derivatives = list[Any]
-NODES = 512
-# Standard deviations of a predictor up to which a few hundred nodes see the bend of a sigmoid.
-FLAT = 12.0
+
+
+# What follows from what: a subclass that changes the first has the others from `Likelihood` again.
+_OF_VALUES = ("hyper_slopes", "minorised", "log_concave", "predictive_log_prob")
+DERIVED = {
+    "log_prob": ("derivatives", "several", "several_hessians", "several_thirds", *_OF_VALUES),
+    "derivatives": _OF_VALUES,
+    "several": ("several_hessians", "several_thirds"),
+    "sigma": ("hyper_slopes", "minorised", "predictive_log_prob", "predictive_cdf"),
+    "log_prior": ("log_prior_slopes",),
+    "cdf": ("predictive_cdf",),
+}
 
 
 def normal_logpdf(x: Any, mean: Any, sd: float) -> Any:
@@ -39,6 +50,13 @@ class Likelihood(abc.ABC):
     discrete: ClassVar[bool] = False
     # Log-concave in eta for every y: the posterior of the weights then has one mode.
     log_concave: ClassVar[bool] = False
+
+    def __init_subclass__(cls, **options: Any) -> None:
+        super().__init_subclass__(**options)
+        known = cls.log_prob is Likelihood.log_prob or getattr(cls.log_prob, "follows", False)
+        if known and is_newer(cls, "derivatives", "log_prob"):
+            cls.log_prob = value_of(cls.derivatives)
+        renew(cls, {name: its for name, its in DERIVED.items() if hasattr(cls, name)})
 
     @property
     def n_outputs(self) -> int:
@@ -61,9 +79,10 @@ class Likelihood(abc.ABC):
             return {name: 0.0 for name in own}
         return _by_jax.evaluated(jax.grad(lambda h: self.log_prior(h) + 0.0), own)
 
-    @abc.abstractmethod
     def log_prob(self, y: Any, eta: Any, hyper: Hyper) -> Any:
-        """`log p(y | eta)`; of several predictors these are on the last axis of `eta`."""
+        """`log p(y | eta)`; of several predictors these are on the last axis of `eta`. A class that
+        gives `derivatives` need not give it."""
+        raise InputError(f"{self.name}: a likelihood must have log_prob or derivatives.")
 
     # --- derivatives, one predictor: elementwise ----------------------------------------------
 
@@ -121,29 +140,8 @@ class Likelihood(abc.ABC):
         return 0 * y, 0 * y + 1.0
 
     def predictive_log_prob(self, y: Any, mean: Any, sd: Any, hyper: Hyper) -> np.ndarray:
-        """`log E p(y | eta)` for `eta ~ N(mean, sd^2)`, one predictor: trapezoids over nodes that
-        follow the Gaussian and nodes that follow the likelihood, whichever is narrower."""
-        centre, width = (np.asarray(one) for one in self.bump(y, hyper))
-        ours = np.linspace(-8.0, 8.0, NODES)[:, None]
-        theirs = np.sinh(np.linspace(-12.0, 12.0, NODES))[:, None]
-        spread = np.maximum(sd, 1e-12 * (1 + np.abs(mean)))
-        low, high = mean - 38 * spread, mean + 38 * spread  # the normal density underflows there
-        nodes = [mean + spread * ours, np.clip(centre + width * theirs, low, high)]
-        eta = np.sort(np.concatenate(nodes), axis=0)
-        z = (eta - mean) / spread
-        value = np.asarray(self.log_prob(y, eta, hyper)) - 0.5 * z**2 - 0.5 * math.log(2 * math.pi)
-        step = np.diff(z, axis=0)
-        with np.errstate(divide="ignore"):
-            both = np.logaddexp(value[1:], value[:-1]) + np.log(0.5 * step)
-        return log_sum(both)
-
-
-def log_sum(values: np.ndarray) -> Any:
-    """`log sum exp` over the first axis."""
-    top = values.max(0)
-    top = np.where(np.isfinite(top), top, 0.0)
-    with np.errstate(divide="ignore"):
-        return top + np.log(np.exp(values - top).sum(0))
+        """`log E p(y | eta)` for `eta ~ N(mean, sd^2)`, one predictor."""
+        return log_integral(self, y, mean, sd, hyper)
 
 
 class Bernoulli(Likelihood):
@@ -152,9 +150,6 @@ class Bernoulli(Likelihood):
     name = "bernoulli"
     discrete = True
     log_concave = True
-
-    def log_prob(self, y, eta, hyper):
-        return self.derivatives(y, eta, hyper, 0)[0]
 
     def derivatives(self, y, eta, hyper, order):
         # With e = exp(-|eta|) and r = 1 / (1 + e) nothing overflows, from one exponential:
@@ -180,16 +175,8 @@ class Bernoulli(Likelihood):
         del hyper
         return special(eta).expit(eta)
 
-    def predictive_log_prob(self, y, mean, sd, hyper):
-        # The sigmoid's poles are pi from the real line: trapezoids are exact where that is far in
-        # units of their spacing.
-        widest = float(np.max(sd, initial=0.0))
-        if not widest < FLAT:
-            return super().predictive_log_prob(y, mean, sd, hyper)
-        rule = Quadrature(64 if widest < 3 else 256).make(np.dtype(np.float64))
-        sign = 2 * np.asarray(y) - 1
-        eta = np.asarray(sign * mean)[..., None] + np.asarray(sd)[..., None] * rule.z
-        return np.log(np.maximum(self.mean(eta, hyper) @ rule.weights, 1e-300))
+    def bump(self, y, hyper):
+        return 0 * y, 0 * y + math.pi  # the sigmoid's poles are pi from the real line
 
     def check(self, y):
         if not np.isin(y, (0, 1)).all():
@@ -234,12 +221,12 @@ class Softmax(Likelihood):
         return value, hit - e / total
 
     def several_hessians(self, y, eta, hyper):
-        p = self.mean(eta, hyper)
+        p = _shares(eta)
         return p[:, :, None] * p[:, None, :] - p[:, :, None] * namespace(p).eye(p.shape[1])
 
     def several_thirds(self, y, eta, hyper, matrix):
         # -d/d eta_k (sum_i p_i S_ii - p^T S p) at fixed S, with d p_i / d eta_k = p_i (1_ik - p_k)
-        xp, p = namespace(eta), self.mean(eta, hyper)
+        xp, p = namespace(eta), _shares(eta)
         diagonal = xp.einsum("nii->ni", matrix)
         along = xp.einsum("nij,nj->ni", matrix, p)
         inner = (p * (diagonal - 2 * along)).sum(1, keepdims=True)
@@ -248,8 +235,7 @@ class Softmax(Likelihood):
     def mean(self, eta, hyper):
         """The probabilities of all classes, on the last axis."""
         del hyper
-        e = namespace(eta).exp(eta - eta.max(-1, keepdims=True))
-        return e / e.sum(-1, keepdims=True)
+        return _shares(eta)
 
     def check(self, y):
         if not np.isin(y, np.arange(self.n_classes)).all():
@@ -259,3 +245,8 @@ class Softmax(Likelihood):
         edges = np.cumsum(self.mean(eta, hyper), axis=-1)
         u = rng.random(eta.shape[:-1])
         return np.minimum((u[..., None] > edges).sum(-1), self.n_classes - 1).astype(np.float64)
+
+
+def _shares(eta: Any) -> Any:
+    e = namespace(eta).exp(eta - eta.max(-1, keepdims=True))
+    return e / e.sum(-1, keepdims=True)

@@ -11,35 +11,53 @@ variance that a kernel leaves over added to `v_`. For several predictors the sam
 and `v` are those of the Gaussian that the sites themselves make, `P = Lambda + Phi^T diag(t) Phi`:
 near the best Gaussian they are its own, and sites of a rough one still go together. Hyperparameters
 stay where they are. Rows that are equal leave together, so that a row of weight two is two rows.
+
+Of Gaussian noise this is exact. Otherwise the sites of the other rows would move, the more the
+larger the part `t v` is that a row has in what is known of its predictor (its share: below zero
+where it curves upwards, above one where others do), and the further `(m_ - m) / sqrt(v)` its
+predictor moves. The few rows of which one is large are left out by fitting the others again, from
+the Gaussian that is known.
 """
 
+import copy
 import dataclasses
 import math
+from collections.abc import Iterator
 from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
+from .._approximate._laplace import laplace
+from .._approximate._search import Stop
+from .._approximate._stein import stein
 from .._arrays._draws import SETS, Quadrature
+from .._arrays._roots import is_diagonal
+from .._errors import Code
 from ._by_jax import in_double
 from ._density import ModelDensity
-from ._likelihoods import log_sum
-from ._noise import RealLikelihood
+from ._integral import log_sum
+from ._noise import RealLikelihood, is_gaussian
 from ._one import OnePredictor
 from ._several import SeveralPredictors, row_roots
 
-FLOAT64 = np.dtype(np.float64)
+FLOAT64, TINY = np.dtype(np.float64), 1e-300
 NODES, POINTS = 32, 128
-# A row may hold this share of the information about its own predictor; where it would hold more,
-# what is left without it cannot be told.
-MOST_SHARE = 0.99
+# Rows with a larger share, or that move their predictors further, are left out by fitting again: at
+# most so many (of several predictors fewer, which take long and whose cavities are never far off),
+# and no more than this work (n D^2 each, of several predictors twenty times that).
+LARGE_SHARE, FAR, MOST_REFITS, MOST_OF_SEVERAL, MOST_WORK = 0.5, 1.0, 20, 3, 2e8
+# A cavity is made of no larger share; of Gaussian noise only rounding is in the way.
+MOST_SHARE, NEARLY_ALL = 0.99, 1 - 1e-9
+# Steps to the Gaussian without a row.
+REFIT = Stop(gain=0.01, max_steps=12, last_step=True)
 
 
 @dataclasses.dataclass(frozen=True)
 class LeaveOneOut:
     """`pointwise`: of every row; `share`: of the information about its predictor that the row
-    itself gives. Near one, the value is rough. `predicted`: each row from the others, its most
-    probable class or its location."""
+    itself gives; where it is large, the value is that of a fit without it. `predicted`: each row
+    from the others, its most probable class or its location."""
 
     pointwise: Float[np.ndarray, " n"]
     y: Float[np.ndarray, " n"]
@@ -102,19 +120,26 @@ def _one(
             one @ rule.weights for one in likelihood.derivatives(y[:, None], eta, hyper, 2)[1:]
         )
     slope, curvature, at = a * slope, -a * bend, m
-    if not at_mode and (whole := density.of_sites(mean, slope, curvature)) is not None:
+    whole = None if at_mode else density.of_sites(mean, slope, curvature)
+    if whole is not None:
         m, v = density.predictors(*whole)
     slope, curvature = _together(slope, same), _together(curvature, same)
-    share = np.minimum(curvature * v, MOST_SHARE)
-    cavity = v / (1 - share)
+    share = curvature * v
+    known = np.minimum(share, NEARLY_ALL if is_gaussian(likelihood) else MOST_SHARE)
+    cavity = v / (1 - known)
     # m_ / v_ = m / v - (g + t m_site)
     centre = m - cavity * (slope + curvature * (at - m))
+    moved = np.abs(centre - m) / np.sqrt(np.maximum(v, TINY))
+    influence = np.maximum(np.abs(share) / LARGE_SHARE, moved / FAR)
+    for rows, again in _refitted(density, whole or (mean, root), at_mode, influence, same):
+        other, variance = density.predictors(*again)
+        centre[rows], cavity[rows] = other[rows], variance[rows]
     sd = np.sqrt(cavity + density.leftover())
     value = likelihood.predictive_log_prob(y, centre, sd, hyper)
     is_class = likelihood.discrete and not isinstance(likelihood, RealLikelihood)
     predicted = centre > 0 if is_class else likelihood.mean_and_sd(centre, sd)[0]
     predicted = np.asarray(predicted, dtype=np.float64)
-    return LeaveOneOut(value, y, predicted, a, np.maximum(share, 0.0))
+    return LeaveOneOut(value, y, predicted, a, np.clip(share, 0.0, 1.0))
 
 
 def _several(
@@ -131,23 +156,69 @@ def _several(
     else:
         slope, bend = _averaged(density, m[:, :, None] + row_roots(covariance) @ z)
     slope, curvature, at = a[:, None] * slope, -a[:, None, None] * bend, m
-    if not at_mode and (whole := density.of_sites(mean, slope, curvature)) is not None:
+    whole = None if at_mode else density.of_sites(mean, slope, curvature)
+    if whole is not None:
         m, covariance = density.predictors(*whole)
     factor = row_roots(covariance)
     slope, curvature = _together(slope, same), _together(curvature, same)
     slope = slope + (curvature @ (at - m)[:, :, None])[:, :, 0]
     # S_ = L (I - L^T T L)^-1 L^T
     values, vectors = np.linalg.eigh(factor.transpose(0, 2, 1) @ curvature @ factor)
-    share = np.minimum(values, MOST_SHARE)
-    wider = factor @ (vectors / np.sqrt(1 - share)[:, None, :])
-    centre = m - (wider @ (wider.transpose(0, 2, 1) @ slope[:, :, None]))[:, :, 0]
+    share = values.max(1)
+    wider = factor @ (vectors / np.sqrt(1 - np.minimum(values, MOST_SHARE))[:, None, :])
+    cavity = wider @ wider.transpose(0, 2, 1)
+    centre = m - (cavity @ slope[:, :, None])[:, :, 0]
+    moved = np.linalg.solve(factor, (centre - m)[:, :, None])[:, :, 0]
+    far = np.sqrt((moved * moved).sum(1))
+    influence = np.maximum(np.abs(values).max(1) / LARGE_SHARE, far / FAR)
+    for rows, again in _refitted(density, whole or (mean, root), at_mode, influence, same):
+        other, covariance = density.predictors(*again)
+        centre[rows], cavity[rows] = other[rows], covariance[rows]
     # A triangular root: the signs of eigenvectors would decide where the points lie.
     own = density.leftover()[:, None, None] * np.eye(k)
-    cavity_root = row_roots(wider @ wider.transpose(0, 2, 1) + own)
+    cavity_root = row_roots(cavity + own)
     (value,) = likelihood.several(y, centre[:, :, None] + cavity_root @ z, hyper, order=0)
     pointwise = log_sum(value.T) - math.log(value.shape[1])
     predicted = centre.argmax(1).astype(np.float64)
-    return LeaveOneOut(pointwise, y, predicted, a, np.maximum(share.max(1), 0.0))
+    return LeaveOneOut(pointwise, y, predicted, a, np.clip(share, 0.0, 1.0))
+
+
+def _refitted(
+    density: Any, start: Any, at_mode: bool, influence: np.ndarray, same: np.ndarray | None
+) -> Iterator[tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]]:
+    """Rows with much influence, the most first, and the Gaussian of all others; equal rows
+    together. Where no Gaussian is found the cavity stands."""
+    if is_gaussian(density.likelihood) or is_diagonal(start[1]):
+        return
+    which = np.arange(len(influence)) if same is None else same
+    order = np.argsort(-influence, kind="stable")
+    groups = dict.fromkeys(which[order[influence[order] > 1]].tolist())
+    most, work = MOST_REFITS, density.n_rows * density.dim**2
+    if density.n_predictors > 1:
+        most, work = MOST_OF_SEVERAL, 20 * work
+    most = min(most, int(MOST_WORK / work))
+    for group in list(groups)[:most]:
+        rows = np.flatnonzero(which == group)
+        left = copy.copy(density)
+        left.weight = density.weight.copy()
+        left.weight[rows] = 0.0
+        again = _fitted(left, start[0], start[1], at_mode)
+        if again is not None:
+            yield rows, again
+
+
+def _fitted(
+    density: Any, mean: np.ndarray, root: np.ndarray, at_mode: bool
+) -> tuple[np.ndarray, np.ndarray] | None:
+    if at_mode:
+        found = laplace(density, mean)
+        sound = found.code is Code.OK and bool(np.isfinite(found.root).all())
+        return (found.mode, found.root) if sound else None
+    k = density.n_predictors
+    rule = Quadrature(NODES if k == 1 else max(POINTS, 2 * k + 2)).make(FLOAT64, k)
+    state = stein(density, mean, root, rule, REFIT)
+    sound = state.code in (Code.OK, Code.BOUND_OUT_OF_STEPS) and np.isfinite(state.root).all()
+    return (state.mean, state.root) if sound else None
 
 
 def _averaged(density: SeveralPredictors, eta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:

@@ -97,11 +97,7 @@ class Model:
                 f"{self.likelihood.name}: a likelihood of several predictors cannot have "
                 "hyperparameters of its own."
             )
-        if offset is not None:
-            offset = np.asarray(offset, dtype=np.float64)
-            shape = (len(y), self.likelihood.n_outputs) if several else (len(y),)
-            if offset.shape != shape:
-                raise InputError(f"offset has shape {offset.shape}; it must be {shape}.")
+        offset = checked_offset(offset, len(y), self.likelihood.n_outputs)
         kind = SeveralPredictors if several else OnePredictor
         made = kind(
             self.basis,
@@ -126,6 +122,18 @@ class Model:
             **self.basis.start(shared),
             **{name: np.float64(value) for name, value in self.likelihood.start().items()},
         }
+
+
+def checked_offset(offset: Any, n: int, outputs: int) -> np.ndarray | None:
+    """A number for every linear predictor: (n,), or (n, outputs) of several."""
+    if offset is None:
+        return None
+    offset, shape = np.asarray(offset, dtype=np.float64), (n, outputs) if outputs > 1 else (n,)
+    if offset.shape != shape:
+        raise InputError(f"offset has shape {offset.shape}; it must be {shape}.")
+    if not np.isfinite(offset).all():
+        raise InputError("offset must be finite: it holds NaN or infinity.")
+    return offset
 
 
 def ranks(rows: Rows, weight: np.ndarray) -> Int[np.ndarray, " n"]:

@@ -16,10 +16,11 @@ import numpy as np
 from .._arrays._draws import Quadrature
 from .._arrays._namespace import namespace, special
 from .._errors import InputError
-from ._likelihoods import NODES, Derivatives, Hyper, Likelihood, log_sum, normal_logpdf
+from ._integral import log_sum
+from ._likelihoods import Derivatives, Hyper, Likelihood, normal_logpdf
 
-CDF_NODES = 256
-LOG_FLOOR = math.log(1e-3)
+CDF_NODES, MOST_NODES = 256, 2048
+LOG_FLOOR, STEEP = math.log(1e-3), 8.0
 
 
 class RealLikelihood(Likelihood):
@@ -61,16 +62,17 @@ class LocationScale(RealLikelihood):
 
     def log_prior(self, hyper):
         """Weak, with a floor near a thousandth of the target's scale: rows that a basis can
-        interpolate would otherwise be explained by no noise at all, with unbounded evidence."""
+        interpolate would otherwise be explained by no noise at all, with unbounded evidence. It is
+        steep, since n rows push against it with n nats for every e-fold."""
         log_scale = hyper[self.scale]
-        floor = 0.5 * namespace(log_scale).exp(-2 * (log_scale - LOG_FLOOR))
+        floor = 0.5 * namespace(log_scale).exp(-STEEP * (log_scale - LOG_FLOOR))
         return normal_logpdf(log_scale, self.usual, 2.0) - floor
 
     def log_prior_slopes(self, hyper):
         log_scale = hyper[self.scale]
         return {
             self.scale: (self.usual - log_scale) / 4.0
-            + namespace(log_scale).exp(-2 * (log_scale - LOG_FLOOR))
+            + 0.5 * STEEP * namespace(log_scale).exp(-STEEP * (log_scale - LOG_FLOOR))
         }
 
     def sigma(self, hyper: Hyper) -> Any:
@@ -78,9 +80,6 @@ class LocationScale(RealLikelihood):
 
     def spread(self, hyper):
         return self.sigma(hyper)
-
-    def log_prob(self, y, eta, hyper):
-        return self.derivatives(y, eta, hyper, 0)[0]
 
     def hyper_slopes(self, y, eta, hyper, order, known):
         away = y - eta
@@ -112,6 +111,11 @@ class Gaussian(LocationScale):
 
     def sample(self, rng, eta, hyper):
         return eta + self.sigma(hyper) * rng.standard_normal(eta.shape)
+
+
+def is_gaussian(likelihood: Likelihood) -> bool:
+    """Whether Laplace's Gaussian is the posterior itself (a subclass may have other values)."""
+    return type(likelihood).log_prob is Gaussian.log_prob
 
 
 @dataclasses.dataclass(frozen=True)
@@ -204,6 +208,8 @@ class Cauchy(StudentT):
 
     df: float | None = 1.0
 
+    predictive_cdf = StudentT.predictive_cdf
+
     def cdf(self, y, eta, hyper):
         return 0.5 + namespace(eta).arctan((y - eta) / self.sigma(hyper)) / math.pi
 
@@ -213,11 +219,16 @@ class Cauchy(StudentT):
 # exact however narrow the noise is.
 
 
-def _mixture(df: Any) -> tuple[np.ndarray, np.ndarray]:
-    """Values of `g` and the logarithms of their weights."""
+def _mixture(df: Any, away: float = 0.0) -> tuple[np.ndarray, np.ndarray]:
+    """Values of `g` and the logarithms of their weights; far away, at so many `sigma`, much smaller
+    values matter."""
     df = float(df)
     wide = 10 * math.sqrt(2 / df)
-    u = np.linspace(-60 / df - wide, math.log1p(wide + 80 / df), NODES)
+    low = -60 / df - wide - math.log1p(away**2 / df)
+    high = math.log1p(wide + 80 / df)
+    # exp(-(df / 2) exp(u)) decays up to i pi / 2 from the real line, and has its own width.
+    step = min(0.25, 0.5 * math.sqrt(2 / df))
+    u = np.linspace(low, high, min(math.ceil((high - low) / step), MOST_NODES))
     log_weight = 0.5 * df * (u - np.exp(u))
     return np.exp(u), log_weight - log_sum(log_weight)
 
@@ -232,7 +243,8 @@ def _t_cdf(df: Any, sigma: Any, y: Any, mean: Any, sd: Any) -> np.ndarray:
 
 
 def _t_log_prob(df: Any, sigma: Any, y: Any, mean: Any, sd: Any) -> np.ndarray:
-    g, log_share = (part[:, None] for part in _mixture(df))
+    away = float(np.max(np.abs(y - mean) / sigma, initial=0.0))
+    g, log_share = (part[:, None] for part in _mixture(df, away))
     return log_sum(log_share + _normal(y - mean, sd**2 + sigma**2 / g))
 
 
@@ -246,9 +258,6 @@ class Poisson(RealLikelihood):
     name = "poisson"
     discrete = True
     log_concave = True
-
-    def log_prob(self, y, eta, hyper):
-        return self.derivatives(y, eta, hyper, 0)[0]
 
     def derivatives(self, y, eta, hyper, order):
         del hyper
@@ -275,7 +284,7 @@ class Poisson(RealLikelihood):
 
     def bump(self, y, hyper):
         del hyper
-        return np.log(y + 0.5), 1 / np.sqrt(y + 1)
+        return np.log(y + 0.5), 0 * y + 0.5 * math.pi  # exp(-exp(eta)) grows beyond i pi / 2
 
     def check(self, y):
         if (y < 0).any() or (y != np.round(y)).any():

@@ -18,8 +18,9 @@ from ..metrics import LPD
 from ._basis import Rows, Shared
 from ._by_jax import in_double
 from ._density import slices
-from ._likelihoods import Hyper, log_sum
-from ._model import Model
+from ._integral import log_sum
+from ._likelihoods import Hyper
+from ._model import Model, checked_offset
 from ._noise import RealLikelihood
 
 # Numbers of an array that is made at once.
@@ -34,7 +35,7 @@ MOST_TOGETHER = 2000
 @dataclasses.dataclass(frozen=True)
 class Predictive:
     """A model with a Gaussian over its weights. Functions take rows as `model.basis.rows` makes
-    them."""
+    them, and with `offset` what is added to each linear predictor, as for `Model.density`."""
 
     model: Model
     hyper: Hyper
@@ -60,13 +61,24 @@ class Predictive:
 
     # --- the linear predictor -----------------------------------------------------------------
 
-    def predictor(self, rows: Rows) -> tuple[np.ndarray, np.ndarray]:
+    def predictor(self, rows: Rows, offset: Any = None) -> tuple[np.ndarray, np.ndarray]:
         """Mean and standard deviation of the linear predictor; of K, means (n, K) and covariances
         (n, K, K)."""
-        mean, variance = self._in_blocks(self._moments, rows, per_row=len(self.mean))
+        both = self._both(rows, offset)
+        mean, variance = self._in_blocks(self._moments, both, per_row=len(self.mean))
         return mean, np.sqrt(variance) if self.outputs == 1 else variance
 
-    def _moments(self, rows: Rows) -> tuple[np.ndarray, np.ndarray]:
+    def _both(self, rows: Rows, offset: Any, **others: np.ndarray) -> dict[str, Any]:
+        """What blocks are taken of."""
+        n = len(next(_leaves(rows)))
+        offset = checked_offset(offset, n, self.outputs)
+        return {"rows": rows, **({} if offset is None else {"offset": offset}), **others}
+
+    def _moments(self, both: dict[str, Any]) -> tuple[np.ndarray, np.ndarray]:
+        mean, variance = self._moments_without(both["rows"])
+        return mean + both.get("offset", 0.0), variance
+
+    def _moments_without(self, rows: Rows) -> tuple[np.ndarray, np.ndarray]:
         design, leftover = self._design(rows)
         if self.outputs == 1:
             spread = design * self.root if is_diagonal(self.root) else design @ self.root
@@ -105,20 +117,21 @@ class Predictive:
     # --- what is predicted --------------------------------------------------------------------
 
     @in_double
-    def expectation(self, rows: Rows) -> np.ndarray:
+    def expectation(self, rows: Rows, offset: Any = None) -> np.ndarray:
         """`E(y)` for each row; for several classes their probabilities."""
+        both = self._both(rows, offset)
         if self.outputs == 1:
-            return self._in_blocks(self._expected_mean, rows, per_row=NODES)
-        return self._in_blocks(self._mean_over_nodes, rows, per_row=self.outputs * N_DRAWS)
+            return self._in_blocks(self._expected_mean, both, per_row=NODES)
+        return self._in_blocks(self._mean_over_nodes, both, per_row=self.outputs * N_DRAWS)
 
-    def _expected_mean(self, rows: Rows) -> np.ndarray:
-        mean, variance = self._moments(rows)
+    def _expected_mean(self, both: dict[str, Any]) -> np.ndarray:
+        mean, variance = self._moments(both)
         rule = Quadrature(NODES).make(np.dtype(np.float64))
         at = mean[:, None] + np.sqrt(variance)[:, None] * rule.z
         return np.asarray(self.model.likelihood.mean(at, self.hyper)) @ rule.weights
 
-    def _mean_over_nodes(self, rows: Rows) -> np.ndarray:
-        mean, covariance = self._moments(rows)
+    def _mean_over_nodes(self, both: dict[str, Any]) -> np.ndarray:
+        mean, covariance = self._moments(both)
         eta = self._at_nodes(mean, covariance)
         return np.asarray(self.model.likelihood.mean(eta, self.hyper)).mean(1)
 
@@ -130,15 +143,16 @@ class Predictive:
         return mean[:, None, :] + z @ root.transpose(0, 2, 1)
 
     @in_double
-    def quantiles(self, rows: Rows, levels: np.ndarray) -> np.ndarray:
+    def quantiles(self, rows: Rows, levels: np.ndarray, offset: Any = None) -> np.ndarray:
         """Quantiles of a new observation, noise included: (rows, levels)."""
-        return self._in_blocks(lambda some: self._quantiles(some, levels), rows, 64 * len(levels))
+        both = self._both(rows, offset)
+        return self._in_blocks(lambda some: self._quantiles(some, levels), both, 64 * len(levels))
 
-    def _quantiles(self, rows: Rows, levels: np.ndarray) -> np.ndarray:
+    def _quantiles(self, both: dict[str, Any], levels: np.ndarray) -> np.ndarray:
         """By bisection of the predictive distribution function, from a bracket that grows."""
         likelihood, hyper = self.model.likelihood, self.hyper
         assert isinstance(likelihood, RealLikelihood)
-        mean, variance = self._moments(rows)
+        mean, variance = self._moments(both)
         mean, sd = mean[:, None], np.sqrt(variance)[:, None]
 
         def share(y: np.ndarray) -> np.ndarray:
@@ -169,7 +183,7 @@ class Predictive:
         return w if self.outputs == 1 else w.reshape(len(w), self.outputs, -1)
 
     @in_double
-    def sample(self, rows: Rows, n: int, key: Any) -> np.ndarray:
+    def sample(self, rows: Rows, n: int, key: Any, offset: Any = None) -> np.ndarray:
         """`n` new observations at every row, from one draw of the weights each: (n, rows)."""
         rng = generator(key, SAMPLE)
         w = self.coloured(rng.standard_normal((n, len(self.mean))))
@@ -179,15 +193,17 @@ class Predictive:
             n_others = eta.size // len(design)
             eta = eta + drawn(rest, rng, n_others).T.reshape(eta.shape)
         eta = eta if self.outputs == 1 else np.moveaxis(eta, 1, 2)
+        eta = eta + self._both(rows, offset).get("offset", 0.0)
         return self.model.likelihood.sample(rng, eta, self.hyper)
 
     # --- log predictive densities -------------------------------------------------------------
 
     @in_double
-    def lpd(self, rows: Rows, y: np.ndarray, w: np.ndarray) -> LPD:
+    def lpd(self, rows: Rows, y: np.ndarray, w: np.ndarray, offset: Any = None) -> LPD:
         """Over the draws `w` of the weights (draws, weights), joint and pointwise."""
         design, rest = self.design_and_rest(rows)
         y, likelihood = np.asarray(y, dtype=np.float64), self.model.likelihood
+        known = self._both(rows, offset).get("offset")
         rng, outputs = generator(0, SAMPLE), self.outputs
         over_draws, over_points = np.zeros(len(w)), np.full(len(y), -np.inf)
         for part in slices(len(w), DRAWS_AT_ONCE):
@@ -197,6 +213,7 @@ class Predictive:
                 eta = design[some] @ w[part].reshape(-1, design.shape[1]).T
                 eta = eta if other is None else eta + other[some]
                 eta = eta if outputs == 1 else eta.reshape(len(eta), -1, outputs)
+                eta = eta if known is None else eta + known[some, None]
                 labels = y[some, None]
                 if outputs > 1:
                     labels = np.broadcast_to(labels, eta.shape[:2])
@@ -207,14 +224,14 @@ class Predictive:
         return LPD(joint, over_points - math.log(len(w)))
 
     @in_double
-    def pointwise_lpd(self, rows: Rows, y: np.ndarray) -> np.ndarray:
+    def pointwise_lpd(self, rows: Rows, y: np.ndarray, offset: Any = None) -> np.ndarray:
         """`log E p(y_n | eta_n)`: by quadrature, over matched points for several predictors."""
-        both = {"rows": rows, "y": np.asarray(y, dtype=np.float64)}
+        both = self._both(rows, offset, y=np.asarray(y, dtype=np.float64))
         per_row = 2 * NODES if self.outputs == 1 else self.outputs * N_DRAWS
         return self._in_blocks(self._log_expected, both, per_row)
 
     def _log_expected(self, both: dict[str, Any]) -> np.ndarray:
-        mean, variance = self._moments(both["rows"])
+        mean, variance = self._moments(both)
         likelihood, y = self.model.likelihood, both["y"]
         if self.outputs == 1:
             return likelihood.predictive_log_prob(y, mean, np.sqrt(variance), self.hyper)
