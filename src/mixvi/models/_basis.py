@@ -9,6 +9,7 @@ do so in closed form; one written with `jax.numpy` gets the first from JAX.
 
 import abc
 import dataclasses
+import functools
 import math
 from collections.abc import Callable
 from typing import Any, ClassVar
@@ -30,6 +31,8 @@ Table = Float[np.ndarray, "n features"]
 STEP = 1e-5
 # K-means looks at so many rows for each centre, and at no fewer than this.
 ROWS_PER_CENTRE, LEAST_ROWS = 50, 5000
+# Numbers times centres from which on its threads pay.
+MANY = 10**7
 
 
 # What follows from what: a subclass that changes the first has the others from `Basis` again.
@@ -318,4 +321,13 @@ def kmeans(
     total = np.bincount(which.ravel(), weight, len(distinct))
     once: Any = 1  # of another type in scikit-learn's own hints
     found = KMeans(n_centres, n_init=once, max_iter=30, random_state=seed)
-    return found.fit(distinct, sample_weight=total).cluster_centers_
+    # Its threads wait for each other by spinning: on a busy machine a hundred times as long.
+    with _openmp().limit(limits=1 if distinct.size * n_centres < MANY else None):
+        return found.fit(distinct, sample_weight=total).cluster_centers_
+
+
+@functools.cache
+def _openmp() -> Any:
+    from threadpoolctl import ThreadpoolController
+
+    return ThreadpoolController().select(user_api="openmp")

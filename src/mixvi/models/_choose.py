@@ -146,7 +146,8 @@ def candidate(
     near = None if like is None else like.found.mode
     density, found = tuned(density, starts, near, steps)
     mean, root, at_mode = improved(density, found)
-    return Candidate(model, density, found, leave_one_out(density, mean, root, at_mode, data.same))
+    left = leave_one_out(density, mean, root, at_mode, data.same, refit_several=False)
+    return Candidate(model, density, found, left)
 
 
 def improved(density: ModelDensity, found: Laplace) -> tuple[np.ndarray, np.ndarray, bool]:

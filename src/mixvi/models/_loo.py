@@ -97,13 +97,15 @@ def leave_one_out(
     root: np.ndarray,
     at_mode: bool,
     same: np.ndarray | None = None,
+    refit_several: bool = True,
 ) -> LeaveOneOut:
     """Of `N(mean, root root^T)`; `at_mode`: whether it is Laplace's. `same`: a number for each row;
-    rows with the same one are equal and leave together."""
+    rows with the same one are equal and leave together. `refit_several`: whether fits without a row
+    are made where there are several predictors, too: they take long, and change little."""
     if isinstance(density, OnePredictor):
         return _one(density, mean, root, at_mode, same)
     assert isinstance(density, SeveralPredictors)
-    return _several(density, mean, root, at_mode, same)
+    return _several(density, mean, root, at_mode, same, MOST_OF_SEVERAL if refit_several else 0)
 
 
 def _one(
@@ -131,7 +133,9 @@ def _one(
     centre = m - cavity * (slope + curvature * (at - m))
     moved = np.abs(centre - m) / np.sqrt(np.maximum(v, TINY))
     influence = np.maximum(np.abs(share) / LARGE_SHARE, moved / FAR)
-    for rows, again in _refitted(density, whole or (mean, root), at_mode, influence, same):
+    for rows, again in _refitted(
+        density, whole or (mean, root), at_mode, influence, same, MOST_REFITS
+    ):
         other, variance = density.predictors(*again)
         centre[rows], cavity[rows] = other[rows], variance[rows]
     sd = np.sqrt(cavity + density.leftover())
@@ -143,7 +147,12 @@ def _one(
 
 
 def _several(
-    density: SeveralPredictors, mean: np.ndarray, root: np.ndarray, at_mode: bool, same: Any
+    density: SeveralPredictors,
+    mean: np.ndarray,
+    root: np.ndarray,
+    at_mode: bool,
+    same: Any,
+    most: int,
 ) -> LeaveOneOut:
     m, covariance = density.predictors(mean, root)
     likelihood, hyper, y = density.likelihood, density.hyper, density.y
@@ -171,7 +180,7 @@ def _several(
     moved = np.linalg.solve(factor, (centre - m)[:, :, None])[:, :, 0]
     far = np.sqrt((moved * moved).sum(1))
     influence = np.maximum(np.abs(values).max(1) / LARGE_SHARE, far / FAR)
-    for rows, again in _refitted(density, whole or (mean, root), at_mode, influence, same):
+    for rows, again in _refitted(density, whole or (mean, root), at_mode, influence, same, most):
         other, covariance = density.predictors(*again)
         centre[rows], cavity[rows] = other[rows], covariance[rows]
     # A triangular root: the signs of eigenvectors would decide where the points lie.
@@ -184,7 +193,12 @@ def _several(
 
 
 def _refitted(
-    density: Any, start: Any, at_mode: bool, influence: np.ndarray, same: np.ndarray | None
+    density: Any,
+    start: Any,
+    at_mode: bool,
+    influence: np.ndarray,
+    same: np.ndarray | None,
+    most: int,
 ) -> Iterator[tuple[np.ndarray, tuple[np.ndarray, np.ndarray]]]:
     """Rows with much influence, the most first, and the Gaussian of all others; equal rows
     together. Where no Gaussian is found the cavity stands."""
@@ -193,9 +207,7 @@ def _refitted(
     which = np.arange(len(influence)) if same is None else same
     order = np.argsort(-influence, kind="stable")
     groups = dict.fromkeys(which[order[influence[order] > 1]].tolist())
-    most, work = MOST_REFITS, density.n_rows * density.dim**2
-    if density.n_predictors > 1:
-        most, work = MOST_OF_SEVERAL, 20 * work
+    work = (1 if density.n_predictors == 1 else 20) * density.n_rows * density.dim**2
     most = min(most, int(MOST_WORK / work))
     for group in list(groups)[:most]:
         rows = np.flatnonzero(which == group)
