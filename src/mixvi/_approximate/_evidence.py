@@ -12,6 +12,7 @@ vanishes there, so
 
 import dataclasses
 import math
+from collections.abc import Callable
 
 import numpy as np
 from jaxtyping import Float
@@ -25,6 +26,8 @@ from ._search import Stop, Summit, quasi_newton
 # Hyperparameters live on a log scale or one like it: a longer step is a leap in the dark.
 LONGEST_STEP = 1.0
 TOL = 1e-5
+# Of hyperparameters, for differences of gradients at rough modes.
+DIFFERENCE = 0.02
 ROUGH_MODE = 1e-4
 # Rows of a table for each weight that leave no direction open.
 ROWS_EACH = 10
@@ -164,10 +167,11 @@ def tuned_laplace(
     max_steps: int,
     look_beyond: bool = True,
     gain: float | None = None,
+    first: Callable[[Hyper], Hyper] | None = None,
 ) -> tuple[Laplace, Tuned]:
     """Laplace at the hyperparameters with the highest evidence, from `theta`; at `theta` itself
     where no step is allowed. `look_beyond`: whether to ask how far they could run off. `gain`:
-    nats that may be left; otherwise the gradient must vanish."""
+    nats that may be left; otherwise the gradient must vanish. `first`: as of `quasi_newton`."""
     kind = EvidenceItself if density.has_own_evidence else Evidence
     evidence = kind(density, start, on_indefinite, is_rough=gain is not None)
     if max_steps == 0:
@@ -183,7 +187,7 @@ def tuned_laplace(
     if gain is not None:
         stop = Stop(gain=gain, max_steps=max_steps, last_step=False)
     best = quasi_newton(
-        evidence, theta, stop, density.resolution, longest_step=LONGEST_STEP, watched=watched
+        evidence, theta, stop, density.resolution, first, longest_step=LONGEST_STEP, watched=watched
     )
     last = evidence.ended(best.point, with_drift=look_beyond)
     look_beyond = look_beyond and theta.size <= MOST_LOOKED_BEYOND
@@ -197,6 +201,28 @@ def tuned_laplace(
         code=best.code,
     )
     return last.found, tuned
+
+
+def highest_evidence(density: Density, theta: Hyper, max_steps: int, gain: float) -> Summit:
+    """Where a density answers its evidence itself: the hyperparameters alone."""
+    evidence = EvidenceItself(density, np.zeros(density.dim), "raise", is_rough=True)
+    stop = Stop(gain=gain, max_steps=max_steps, last_step=False)
+    return quasi_newton(evidence, theta, stop, density.resolution, longest_step=LONGEST_STEP)
+
+
+def evidence_scale(
+    density: Density, theta: Hyper, share: float
+) -> Callable[[Hyper], Hyper] | None:
+    """The inverse Hessian of minus the evidence, by differences, where the data are `share` of
+    those of another density; None where there is none."""
+    evidence = EvidenceItself(density, np.zeros(density.dim), "raise", is_rough=True)
+    here = evidence(theta)[1]
+    block = np.stack([(here - evidence(theta + step)[1]) for step in DIFFERENCE * np.eye(len(theta))])
+    if not np.isfinite(block).all() or evidence.last is None:
+        return None
+    values, vectors = np.linalg.eigh(0.5 * (block + block.T) / DIFFERENCE)
+    inverse = (vectors * (share / np.maximum(np.abs(values), share))) @ vectors.T
+    return lambda gradient: inverse @ gradient
 
 
 def _so_far(evidence: Evidence | EvidenceItself, found: Summit) -> tuple[Laplace, Tuned]:

@@ -132,10 +132,10 @@ def stein(
     if not tilt.size and density.has_best_gaussian and isinstance(rule, Nodes):
         best = density.best_gaussian(mean, root, rule, stop.gain)
         if best is not None and stop.tol is None:
-            state = _known(density, best, past, tilt)
+            state = _known(density, best, past, tilt, stop)
             told(state, rule)
             return state
-        mean, root = (mean, root) if best is None else (best.mean, best.root)
+        mean, root = (mean, root) if best is None else best.evaluated_at
 
     def shape_at(mean: Vector, root: Square, tau: Tau) -> Shape:
         return Shape.of(tilt.bind(density, tau).expect(mean, root, rule), root, tilt)
@@ -195,12 +195,15 @@ def stein(
         refused = True
 
 
-def _known(density: Density, best: BestGaussian, past: Past, tilt: Tilt) -> SteinState:
+def _known(
+    density: Density, best: BestGaussian, past: Past, tilt: Tilt, stop: Stop
+) -> SteinState:
     """What the density itself has found. Its bend is one, as near as the gain left says."""
-    shape = Shape(best.elbo, best.root.T @ best.gradient, np.eye(len(best.mean)))
+    at, left, n = best.evaluated_at, best.gain_left, best.n_passes
+    shape = Shape(best.elbo, at[1].T @ best.gradient, np.eye(len(best.mean)))
     learnt = Learnt(tilt, tilt.start, tilt.start)
-    at, left, n = (best.mean, best.root), best.gain_left, best.n_passes
-    return SteinState(density, learnt, *at, at, shape, past, left, n, Code.OK)
+    there = (best.mean, best.root) if stop.takes_last_step else at
+    return SteinState(density, learnt, *there, at, shape, past, left, n, Code.OK)
 
 
 def told(state: SteinState, rule: Rule) -> None:

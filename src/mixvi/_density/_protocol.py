@@ -62,11 +62,12 @@ class OwnEvidence(NamedTuple):
 
 
 class BestGaussian(NamedTuple):
-    """The one with the highest bound over some rule, as near as `gain_left` nats: with its bound
-    and the expected gradient there, found in so many passes."""
+    """The one with the highest bound over some rule. `evaluated_at`: the mean and root whose bound
+    and gradient these are, from where `gain_left` nats were left; one step lies between."""
 
     mean: Float[np.ndarray, " dim"]
     root: Float[np.ndarray, "dim dim"]
+    evaluated_at: tuple[Float[np.ndarray, " dim"], Float[np.ndarray, "dim dim"]]
     elbo: float
     gradient: Float[np.ndarray, " dim"]
     gain_left: float

@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 from typing import Any
 
 import numpy as np
@@ -102,7 +103,7 @@ class Case:
         theta, drift = self.tuned.theta, self.tuned.drift
         return tilted(self.density, theta, drift, self.anchor.centre, root, rule)
 
-    @property
+    @functools.cached_property
     def anchor(self) -> Anchor:
         if self.other_anchor is not None:
             return self.other_anchor

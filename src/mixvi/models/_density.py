@@ -313,6 +313,10 @@ class ModelDensity(Density):
         """Of every row with such a predictor: `E l`, and its weighted slope and curvature, minus
         the second derivative, in the mean."""
 
+    @abc.abstractmethod
+    def point_sites(self, mean: Vector) -> tuple[np.ndarray, np.ndarray]:
+        """At the predictors of one point: `g + t (Phi mean)` and the curvatures `t`."""
+
     def bound_of_sites(
         self, mean: Vector, root: Square, values: np.ndarray, slope: np.ndarray
     ) -> tuple[float, Vector]:

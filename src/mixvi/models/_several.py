@@ -206,6 +206,14 @@ class SeveralPredictors(ModelDensity):
         curvature = -2 * a[:, None, None] * root_slopes(factor, in_root)
         return value, a[:, None] * slope, curvature
 
+    def point_sites(self, mean):
+        w, a = self._by_output(mean), self.weight
+        own = np.concatenate([block.phi @ w for block in self.blocks()])
+        eta = own if self.offset is None else own + self.offset
+        slope = self.likelihood.several(self.y, eta[:, :, None], self.hyper)[1][:, :, 0]
+        curvature = -a[:, None, None] * self.likelihood.several_hessians(self.y, eta, self.hyper)
+        return a[:, None] * slope + (curvature @ own[:, :, None])[:, :, 0], curvature
+
     def of_sites(self, mean, slope, curvature):
         hessian, pull = np.zeros((self.dim, self.dim)), -self._prior_times(mean)
         for block in self.blocks():

@@ -12,18 +12,25 @@ gain is known as for Stein steps, `tr bend - D = sum_n (t'_n - t_n) v_n` and `lo
 two determinants.
 """
 
+import collections
 import math
-from typing import TYPE_CHECKING, Any, NamedTuple
+from collections.abc import Iterator
+from typing import TYPE_CHECKING, NamedTuple
 
 import numpy as np
 
 from .._arrays._draws import Nodes
+from .._arrays._roots import log_det
 from .._density._protocol import BestGaussian
 
 if TYPE_CHECKING:
     from ._density import ModelDensity
 
-MOST_PASSES, SHORTEST = 60, 1e-3
+MOST_PASSES, PAIRS_KEPT = 60, 6
+# Of the way to new sites: what a plain step takes, and the least.
+SHARE, SHORTEST = 0.5, 1e-3
+# A rise by so many times the gain that may be left is worth another step before that is told.
+CLOSE = 3.0
 
 
 class _Sites(NamedTuple):
@@ -32,8 +39,14 @@ class _Sites(NamedTuple):
     linear: np.ndarray
     curvature: np.ndarray
 
-    def towards(self, other: "_Sites", share: float) -> "_Sites":
-        return _Sites(*(a + share * (b - a) for a, b in zip(self, other, strict=True)))
+    def plus(self, factor: float, other: "_Sites") -> "_Sites":
+        return _Sites(*(a + factor * b for a, b in zip(self, other, strict=True)))
+
+    def flat(self, sd: np.ndarray) -> np.ndarray:
+        """In units of the predictors' standard deviations."""
+        n = len(sd)
+        parts = (sd * self.linear.reshape(n, -1), sd**2 * self.curvature.reshape(n, -1))
+        return np.concatenate([part.ravel() for part in parts])
 
 
 class _Seen(NamedTuple):
@@ -46,31 +59,91 @@ class _Seen(NamedTuple):
     sites: _Sites
     covariances: np.ndarray
 
+    @property
+    def sd(self) -> np.ndarray:
+        """Of the predictors of each row, (n, 1)."""
+        own = self.covariances
+        square = own if own.ndim == 1 else np.einsum("nkk->n", own) / own.shape[1]
+        return np.sqrt(square)[:, None]
+
 
 def best_gaussian(
     density: "ModelDensity", mean: np.ndarray, root: np.ndarray, rule: Nodes, gain: float
 ) -> BestGaussian | None:
     """From `N(mean, root root^T)` to where less than `gain` nats are left; None where steps do not
     rise from there."""
-    here, made_of, share, left = _seen(density, mean, root, rule), None, 1.0, math.inf
-    if here is None:
+    begun = _begun(density, mean, root, rule, gain)
+    if begun is None:
         return None
-    for n_passes in range(1, MOST_PASSES):
-        to = here.sites if made_of is None else made_of.towards(here.sites, share)
-        there = density.of_sites(np.zeros_like(mean), *to)
-        if there is not None and share == 1.0 and made_of is not None:
-            left = _left(here, made_of, *there)
-            if left <= gain:
-                return BestGaussian(here.mean, here.root, here.elbo, here.gradient, left, n_passes)
-        new = None if there is None else _seen(density, *there, rule)
-        noise = 1e-13 * abs(here.elbo)
-        if new is not None and new.elbo >= here.elbo - noise:
-            here, made_of, share = new, to, min(2 * share, 1.0)
-        elif made_of is None or share < SHORTEST:
-            return None
+    (here, of, rise), past, n_passes = begun, _Past(), 2
+    off = here.sites.plus(-1.0, of)
+    while n_passes < MOST_PASSES:
+        if rise <= CLOSE * gain:
+            there = density.of_sites(np.zeros_like(mean), *here.sites)
+            left = math.inf if there is None else _left(here, of, *there)
+            if there is not None and left <= gain:
+                at = here.mean, here.root
+                return BestGaussian(*there, at, here.elbo, here.gradient, left, n_passes)
+        for to in past.tried(here, of, off):
+            new, n_passes = _made(density, to, rule), n_passes + 1
+            if new is not None and new.elbo >= here.elbo - 1e-13 * abs(here.elbo):
+                break
         else:
-            share *= 0.5
+            return None
+        new_off = new.sites.plus(-1.0, to)
+        past.learn(to.plus(-1.0, of), new_off.plus(-1.0, off))
+        here, of, off, rise = new, to, new_off, new.elbo - here.elbo
     return None
+
+
+class _Past:
+    """The last steps of the sites and how they changed what was still missing. Of their
+    combinations the one that leaves least is the next step (Anderson 1965)."""
+
+    def __init__(self) -> None:
+        self.pairs: collections.deque[tuple[_Sites, _Sites]] = collections.deque(maxlen=PAIRS_KEPT)
+
+    def learn(self, step: _Sites, change: _Sites) -> None:
+        self.pairs.append((step, change))
+
+    def tried(self, here: _Seen, of: _Sites, off: _Sites) -> Iterator[_Sites]:
+        """Sites to go on with, the boldest first."""
+        if self.pairs:
+            yield self._mixed(here, of, off)
+            self.pairs.clear()
+        share = SHARE
+        while share > SHORTEST:
+            yield of.plus(share, off)
+            share *= 0.5
+
+    def _mixed(self, here: _Seen, of: _Sites, off: _Sites) -> _Sites:
+        sd = here.sd
+        changes = np.stack([change.flat(sd) for _, change in self.pairs], 1)
+        parts = np.linalg.lstsq(changes, off.flat(sd), rcond=1e-10)[0]
+        for part, (step, change) in zip(parts, self.pairs, strict=True):
+            of, off = of.plus(-part, step), off.plus(-part, change)
+        return of.plus(SHARE, off)
+
+
+def _begun(
+    density: "ModelDensity", mean: np.ndarray, root: np.ndarray, rule: Nodes, gain: float
+) -> tuple[_Seen, _Sites, float] | None:
+    """The Gaussian that the sites of the first one make or, where that is worse, those at its mean
+    alone; and the rise."""
+    first = _seen(density, mean, root, rule)
+    if first is None:
+        return None
+    new = _made(density, first.sites, rule)
+    if new is not None and new.elbo >= first.elbo - 0.1 * gain:
+        return new, first.sites, new.elbo - first.elbo
+    alone = _Sites(*density.point_sites(mean))
+    new = _made(density, alone, rule)
+    return None if new is None else (new, alone, math.inf)
+
+
+def _made(density: "ModelDensity", sites: _Sites, rule: Nodes) -> _Seen | None:
+    there = density.of_sites(np.zeros(density.dim), *sites)
+    return None if there is None else _seen(density, *there, rule)
 
 
 def _seen(
@@ -92,7 +165,3 @@ def _left(here: _Seen, made_of: _Sites, mean: np.ndarray, root: np.ndarray) -> f
     trace = float(((here.sites.curvature - made_of.curvature) * here.covariances).sum())
     return of_mean + 0.5 * (trace - 2 * (log_det(here.root) - log_det(root)))
 
-
-def log_det(root: Any) -> float:
-    """Of a triangular root."""
-    return float(np.log(np.abs(np.diagonal(root))).sum())
