@@ -26,11 +26,15 @@ from .._density._protocol import BestGaussian
 if TYPE_CHECKING:
     from ._density import ModelDensity
 
-MOST_PASSES, PAIRS_KEPT = 60, 6
+MOST_PASSES, PAIRS_KEPT = 60, 8
 # Of the way to new sites: what a plain step takes, and the least.
-SHARE, SHORTEST = 0.5, 1e-3
+SHARE, SHORTEST = 0.7, 1e-3
 # A rise by so many times the gain that may be left is worth another step before that is told.
 CLOSE = 3.0
+# What is left is told by a Gaussian model, which may see less than there is.
+SAFE = 0.3
+# Nats by which a first Gaussian, which sites need not have made, may be better than that of its own.
+MOST_FALL = 1.0
 
 
 class _Sites(NamedTuple):
@@ -72,7 +76,7 @@ def best_gaussian(
 ) -> BestGaussian | None:
     """From `N(mean, root root^T)` to where less than `gain` nats are left; None where steps do not
     rise from there."""
-    begun = _begun(density, mean, root, rule, gain)
+    begun = _begun(density, mean, root, rule)
     if begun is None:
         return None
     (here, of, rise), past, n_passes = begun, _Past(), 2
@@ -81,7 +85,7 @@ def best_gaussian(
         if rise <= CLOSE * gain:
             there = density.of_sites(np.zeros_like(mean), *here.sites)
             left = math.inf if there is None else _left(here, of, *there)
-            if there is not None and left <= gain:
+            if there is not None and left <= SAFE * gain:
                 at = here.mean, here.root
                 return BestGaussian(*there, at, here.elbo, here.gradient, left, n_passes)
         for to in past.tried(here, of, off):
@@ -126,16 +130,16 @@ class _Past:
 
 
 def _begun(
-    density: "ModelDensity", mean: np.ndarray, root: np.ndarray, rule: Nodes, gain: float
+    density: "ModelDensity", mean: np.ndarray, root: np.ndarray, rule: Nodes
 ) -> tuple[_Seen, _Sites, float] | None:
-    """The Gaussian that the sites of the first one make or, where that is worse, those at its mean
-    alone; and the rise."""
+    """The Gaussian that the sites of the first one make or, where that is far worse, those at its
+    mean alone; and the rise."""
     first = _seen(density, mean, root, rule)
     if first is None:
         return None
     new = _made(density, first.sites, rule)
-    if new is not None and new.elbo >= first.elbo - 0.1 * gain:
-        return new, first.sites, new.elbo - first.elbo
+    if new is not None and new.elbo >= first.elbo - MOST_FALL:
+        return new, first.sites, max(new.elbo - first.elbo, 0.0)
     alone = _Sites(*density.point_sites(mean))
     new = _made(density, alone, rule)
     return None if new is None else (new, alone, math.inf)
