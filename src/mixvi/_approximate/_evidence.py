@@ -210,14 +210,14 @@ def highest_evidence(density: Density, theta: Hyper, max_steps: int, gain: float
     return quasi_newton(evidence, theta, stop, density.resolution, longest_step=LONGEST_STEP)
 
 
-def evidence_scale(
-    density: Density, theta: Hyper, share: float
-) -> Callable[[Hyper], Hyper] | None:
+def evidence_scale(density: Density, theta: Hyper, share: float) -> Callable[[Hyper], Hyper] | None:
     """The inverse Hessian of minus the evidence, by differences, where the data are `share` of
     those of another density; None where there is none."""
     evidence = EvidenceItself(density, np.zeros(density.dim), "raise", is_rough=True)
     here = evidence(theta)[1]
-    block = np.stack([(here - evidence(theta + step)[1]) for step in DIFFERENCE * np.eye(len(theta))])
+    block = np.stack(
+        [(here - evidence(theta + step)[1]) for step in DIFFERENCE * np.eye(len(theta))]
+    )
     if not np.isfinite(block).all() or evidence.last is None:
         return None
     values, vectors = np.linalg.eigh(0.5 * (block + block.T) / DIFFERENCE)

@@ -195,9 +195,7 @@ def stein(
         refused = True
 
 
-def _known(
-    density: Density, best: BestGaussian, past: Past, tilt: Tilt, stop: Stop
-) -> SteinState:
+def _known(density: Density, best: BestGaussian, past: Past, tilt: Tilt, stop: Stop) -> SteinState:
     """What the density itself has found. Its bend is one, as near as the gain left says."""
     at, left, n = best.evaluated_at, best.gain_left, best.n_passes
     shape = Shape(best.elbo, at[1].T @ best.gradient, np.eye(len(best.mean)))

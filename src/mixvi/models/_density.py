@@ -299,9 +299,7 @@ class ModelDensity(Density):
             (block,) = self.blocks()
             return (told.row_slopes @ block.phi).ravel()
 
-        return OwnEvidence(
-            told.value + self._log_hyper_prior, gradient, told.fall, told.last, mode
-        )
+        return OwnEvidence(told.value + self._log_hyper_prior, gradient, told.fall, told.last, mode)
 
     def best_gaussian(self, mean, root, rule, gain):
         return best_gaussian(self, mean, root, rule, gain)

@@ -232,7 +232,9 @@ class _One(Process):
         density, eta = self.density, self.at_rows(f[0])
         eta = eta if density.offset is None else eta + density.offset
         found = density.likelihood.minorised(density.y, eta, density.hyper)
-        return None if found is None else Diagonal(self.kernel, self.at_points(density.weight * found))
+        return (
+            None if found is None else Diagonal(self.kernel, self.at_points(density.weight * found))
+        )
 
     def moved(self, found):
         density, by = self.density, found.by
@@ -240,7 +242,9 @@ class _One(Process):
         variances = by.variances(third)
         own = {
             name: density.weight @ np.broadcast_to(one[0], density.y.shape)
-            + 0.5 * (density.weight * self.at_rows(variances)) @ np.broadcast_to(one[2], density.y.shape)
+            + 0.5
+            * (density.weight * self.at_rows(variances))
+            @ np.broadcast_to(one[2], density.y.shape)
             for name, one in self._own(found.f).items()
         }
         return 0.5 * third * variances, own
@@ -254,7 +258,9 @@ class _One(Process):
     def by_moving(self, found, u):
         along = u[0] @ self.kernel
         own = self._own(found.f)
-        return {name: self.at_rows(along) @ (self.density.weight * one[1]) for name, one in own.items()}
+        return {
+            name: self.at_rows(along) @ (self.density.weight * one[1]) for name, one in own.items()
+        }
 
     def fall(self, found):
         along, pulled = found.by.flattest()
@@ -262,7 +268,9 @@ class _One(Process):
             return 0.0
         here, sides = self._derivatives(found.f, 0)[0].sum(), []
         for sign in (2.0, -2.0):
-            there = np.array([self._derivatives((found.f[0] + sign * d)[None], 0)[0].sum() for d in along.T])
+            there = np.array(
+                [self._derivatives((found.f[0] + sign * d)[None], 0)[0].sum() for d in along.T]
+            )
             prior = sign * found.a[0] @ along + 0.5 * sign**2 * (pulled * along).sum(0)
             sides.append(there - here - prior)
         return float(-np.maximum(*sides).min())

@@ -9,7 +9,6 @@ of several classes, section 3.5. Neither `K` nor `W` is ever inverted. Values of
 """
 
 import functools
-from typing import Any
 
 import numpy as np
 from jaxtyping import Float

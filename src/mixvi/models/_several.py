@@ -202,7 +202,9 @@ class SeveralPredictors(ModelDensity):
 
     def site_slopes(self, centre, covariances, rule):
         factor, a = row_roots(covariances), self.weight
-        value, slope, in_root = self._at_nodes(self.y, centre[:, :, None], factor, self.groups, rule)
+        value, slope, in_root = self._at_nodes(
+            self.y, centre[:, :, None], factor, self.groups, rule
+        )
         curvature = -2 * a[:, None, None] * root_slopes(factor, in_root)
         return value, a[:, None] * slope, curvature
 

@@ -33,7 +33,7 @@ SHARE, SHORTEST = 0.7, 1e-3
 CLOSE = 3.0
 # What is left is told by a Gaussian model, which may see less than there is.
 SAFE = 0.3
-# Nats by which a first Gaussian, which sites need not have made, may be better than that of its own.
+# Nats by which a first Gaussian, which no sites need have made, may be better than its own make.
 MOST_FALL = 1.0
 
 
@@ -150,9 +150,7 @@ def _made(density: "ModelDensity", sites: _Sites, rule: Nodes) -> _Seen | None:
     return None if there is None else _seen(density, *there, rule)
 
 
-def _seen(
-    density: "ModelDensity", mean: np.ndarray, root: np.ndarray, rule: Nodes
-) -> _Seen | None:
+def _seen(density: "ModelDensity", mean: np.ndarray, root: np.ndarray, rule: Nodes) -> _Seen | None:
     centre, covariances = density.predictors(mean, root)
     values, slope, curvature = density.site_slopes(centre, covariances, rule)
     elbo, gradient = density.bound_of_sites(mean, root, values, slope)
@@ -168,4 +166,3 @@ def _left(here: _Seen, made_of: _Sites, mean: np.ndarray, root: np.ndarray) -> f
     of_mean = 0.5 * float(here.gradient @ (mean - here.mean))
     trace = float(((here.sites.curvature - made_of.curvature) * here.covariances).sum())
     return of_mean + 0.5 * (trace - 2 * (log_det(here.root) - log_det(root)))
-
