@@ -13,10 +13,11 @@ LARGE = 100
 def inverse_of_lower(factor: Square) -> Square:
     if len(factor) < LARGE:
         return np.tril(np.linalg.inv(factor))
-    from scipy.linalg.lapack import dtrtri
+    from scipy.linalg import get_lapack_funcs
 
+    (invert,) = get_lapack_funcs(("trtri",), (factor,))
     # LAPACK's columns are NumPy's rows.
-    inverse, failed = dtrtri(factor.T, lower=0)
+    inverse, failed = invert(factor.T, lower=0)
     if failed:
         raise np.linalg.LinAlgError("singular")
     return np.tril(inverse.T)
@@ -28,8 +29,7 @@ def solve_lower(factor: Square, columns: np.ndarray, transposed: bool = False) -
         return np.linalg.solve(factor.T if transposed else factor, columns)
     from scipy.linalg import solve_triangular
 
-    trans = "T" if transposed else "N"
-    return solve_triangular(factor, columns, lower=True, trans=trans, check_finite=False)
+    return solve_triangular(factor, columns, int(transposed), lower=True, check_finite=False)
 
 
 def is_triangular(matrix: Square) -> bool:

@@ -64,7 +64,8 @@ class Process(abc.ABC):
 
     def __init__(self, density: "ModelDensity", which: Any):
         self.density, self.which = density, which
-        self.kernel, self.pulled_back = density.basis.covariance(density.shared, density.hyper)
+        basis: Any = density.basis
+        self.kernel, self.pulled_back = basis.covariance(density.shared, density.hyper)
 
     # --- rows and points ----------------------------------------------------------------------
 

@@ -25,10 +25,11 @@ class IndefiniteError(ArithmeticError):
 
 def cholesky(matrix: Square) -> Square:
     """The lower factor, in the place of the matrix; above it is what was there."""
-    from scipy.linalg.lapack import dpotrf
+    from scipy.linalg import get_lapack_funcs
 
+    (factorise,) = get_lapack_funcs(("potrf",), (matrix,))
     # LAPACK's columns are NumPy's rows.
-    factor, failed = dpotrf(matrix.T, lower=0, clean=0, overwrite_a=1)
+    factor, failed = factorise(matrix.T, lower=0, clean=0, overwrite_a=1)
     if failed:
         raise IndefiniteError
     return factor.T
@@ -36,9 +37,10 @@ def cholesky(matrix: Square) -> Square:
 
 def inverse_of(factor: Square) -> Square:
     """Of the matrix with this lower factor, which is lost."""
-    from scipy.linalg.lapack import dpotri
+    from scipy.linalg import get_lapack_funcs
 
-    upper, _ = dpotri(factor.T, lower=0, overwrite_c=1)
+    (invert,) = get_lapack_funcs(("potri",), (factor,))
+    upper, _ = invert(factor.T, lower=0, overwrite_c=1)
     lower = np.tril(upper.T)
     whole = lower + lower.T
     whole[np.diag_indices(len(whole))] *= 0.5
@@ -183,7 +185,10 @@ class Softmax:
         return [forward(self.factor, block) for block in self.blocks]
 
     def trace_matrix(self) -> Square:
-        return sum(self.blocks) - sum(half.T @ half for half in self._halves)
+        found = np.sum(self.blocks, axis=0)
+        for half in self._halves:
+            found -= half.T @ half
+        return found
 
     def covariances(self) -> Float[np.ndarray, "n classes classes"]:
         """Of the classes' values at every point: the diagonals of `Sigma_kl`."""

@@ -46,11 +46,11 @@ class _Sites(NamedTuple):
     def plus(self, factor: float, other: "_Sites") -> "_Sites":
         return _Sites(*(a + factor * b for a, b in zip(self, other, strict=True)))
 
-    def flat(self, sd: np.ndarray) -> np.ndarray:
-        """In units of the predictors' standard deviations."""
-        n = len(sd)
-        parts = (sd * self.linear.reshape(n, -1), sd**2 * self.curvature.reshape(n, -1))
-        return np.concatenate([part.ravel() for part in parts])
+    def flat(self, sd: np.ndarray, weight: np.ndarray) -> np.ndarray:
+        """In units of the predictors' standard deviations; a row of weight two is two rows."""
+        n, each = len(sd), 1 / np.sqrt(np.where(weight > 0, weight, 1.0))[:, None]
+        linear, curvature = self.linear.reshape(n, -1), self.curvature.reshape(n, -1)
+        return np.concatenate([(sd * each * linear).ravel(), (sd**2 * each * curvature).ravel()])
 
 
 class _Seen(NamedTuple):
@@ -79,7 +79,7 @@ def best_gaussian(
     begun = _begun(density, mean, root, rule)
     if begun is None:
         return None
-    (here, of, rise), past, n_passes = begun, _Past(), 2
+    (here, of, rise), past, n_passes = begun, _Past(density.weight), 2
     off = here.sites.plus(-1.0, of)
     while n_passes < MOST_PASSES:
         if rise <= CLOSE * gain:
@@ -104,7 +104,8 @@ class _Past:
     """The last steps of the sites and how they changed what was still missing. Of their
     combinations the one that leaves least is the next step (Anderson 1965)."""
 
-    def __init__(self) -> None:
+    def __init__(self, weight: np.ndarray) -> None:
+        self.weight = weight
         self.pairs: collections.deque[tuple[_Sites, _Sites]] = collections.deque(maxlen=PAIRS_KEPT)
 
     def learn(self, step: _Sites, change: _Sites) -> None:
@@ -121,9 +122,9 @@ class _Past:
             share *= 0.5
 
     def _mixed(self, here: _Seen, of: _Sites, off: _Sites) -> _Sites:
-        sd = here.sd
-        changes = np.stack([change.flat(sd) for _, change in self.pairs], 1)
-        parts = np.linalg.lstsq(changes, off.flat(sd), rcond=1e-10)[0]
+        unit = here.sd, self.weight
+        changes = np.stack([change.flat(*unit) for _, change in self.pairs], 1)
+        parts = np.linalg.lstsq(changes, off.flat(*unit), rcond=1e-10)[0]
         for part, (step, change) in zip(parts, self.pairs, strict=True):
             of, off = of.plus(-part, step), off.plus(-part, change)
         return of.plus(SHARE, off)
