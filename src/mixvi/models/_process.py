@@ -213,11 +213,14 @@ def _finite(value: float) -> float:
 class _One(Process):
     def _derivatives(self, f: Values, order: int) -> list[np.ndarray]:
         """Of the rows, weighted."""
-        density = self.density
-        eta = self.at_rows(f[0])
-        eta = eta if density.offset is None else eta + density.offset
+        density, eta = self.density, self._eta(f)
         found = density.likelihood.derivatives(density.y, eta, density.hyper, order)
         return [density.weight * one for one in found]
+
+    def _eta(self, f: Values) -> np.ndarray:
+        """The predictors of the rows; of several functions, (functions, rows)."""
+        eta = self.at_rows(f if len(f) > 1 else f[0])
+        return eta if self.density.offset is None else eta + self.density.offset
 
     def slopes(self, f):
         value, slope = self._derivatives(f, 1)
@@ -230,8 +233,7 @@ class _One(Process):
         return Diagonal(self.kernel, -self.at_points(self._derivatives(f, 2)[2]))
 
     def approaching(self, f):
-        density, eta = self.density, self.at_rows(f[0])
-        eta = eta if density.offset is None else eta + density.offset
+        density, eta = self.density, self._eta(f)
         found = density.likelihood.minorised(density.y, eta, density.hyper)
         return (
             None if found is None else Diagonal(self.kernel, self.at_points(density.weight * found))
@@ -251,8 +253,7 @@ class _One(Process):
         return 0.5 * third * variances, own
 
     def _own(self, f: Values) -> dict[str, Any]:
-        density, eta = self.density, self.at_rows(f[0])
-        eta = eta if density.offset is None else eta + density.offset
+        density, eta = self.density, self._eta(f)
         known = density.likelihood.derivatives(density.y, eta, density.hyper, 3)
         return density.likelihood.hyper_slopes(density.y, eta, density.hyper, 2, known)
 
@@ -269,9 +270,7 @@ class _One(Process):
             return 0.0
         here, sides = self._derivatives(found.f, 0)[0].sum(), []
         for sign in (2.0, -2.0):
-            there = np.array(
-                [self._derivatives((found.f[0] + sign * d)[None], 0)[0].sum() for d in along.T]
-            )
+            there = self._derivatives(found.f + sign * along.T, 0)[0].sum(-1)
             prior = sign * found.a[0] @ along + 0.5 * sign**2 * (pulled * along).sum(0)
             sides.append(there - here - prior)
         return float(-np.maximum(*sides).min())
