@@ -12,11 +12,12 @@ vanishes there, so
 
 import dataclasses
 import math
+from collections.abc import Callable
 
 import numpy as np
 from jaxtyping import Float
 
-from .._density._protocol import Density, EvidenceSlopes
+from .._density._protocol import Density, EvidenceSlopes, OwnEvidence
 from .._errors import Code
 from .._watch import tell
 from ._laplace import Laplace, laplace
@@ -25,6 +26,8 @@ from ._search import Stop, Summit, quasi_newton
 # Hyperparameters live on a log scale or one like it: a longer step is a leap in the dark.
 LONGEST_STEP = 1.0
 TOL = 1e-5
+# Of hyperparameters, for differences of gradients at rough modes.
+DIFFERENCE = 0.02
 ROUGH_MODE = 1e-4
 # Rows of a table for each weight that leave no direction open.
 ROWS_EACH = 10
@@ -111,6 +114,55 @@ class Evidence:
         value, _ = self(theta)
         return self.last if math.isfinite(value) else None
 
+    def ended(self, theta: Hyper, with_drift: bool) -> LaplaceAt:
+        """What is known at `theta`, where the search ended."""
+        del with_drift
+        last, highest = self.last, self.highest
+        assert last is not None
+        assert highest is not None
+        if np.array_equal(highest.theta, theta):
+            return highest
+        if np.array_equal(last.theta, theta):
+            return last
+        # The last point that was tried was not the best.
+        return _place(self.density.at(theta), theta, self.solved(theta, last.found.mode))
+
+
+class EvidenceItself:
+    """The same of a density that answers it by a way of its own. Laplace's approximation is made
+    where a search ends, and nowhere else."""
+
+    def __init__(self, density: Density, start: Vector, on_indefinite: str, is_rough: bool = False):
+        self.density, self.start, self.on_indefinite = density, start, on_indefinite
+        self.tol = ROUGH_MODE if is_rough and density.log_concave else density.mode_tol
+        self.last: tuple[Hyper, OwnEvidence] | None = None
+        self.highest: tuple[Hyper, OwnEvidence] | None = None
+
+    def __call__(self, theta: Hyper) -> tuple[float, Hyper]:
+        last = None if self.last is None else self.last[1]
+        here = self.density.at(theta).own_evidence(None if last is None else last.near, self.tol)
+        if here is None or not math.isfinite(here.value) or not np.isfinite(here.gradient).all():
+            return -math.inf, 0 * theta
+        if last is not None and here.fall > max(MOST_FALL, last.fall):
+            return -math.inf, 0 * theta
+        self.last = theta, here
+        if self.highest is None or here.value > self.highest[1].value:
+            self.highest = self.last
+        return here.value, here.gradient
+
+    def solved(self, theta: Hyper, near: Vector) -> Laplace:
+        return laplace(self.density.at(theta), near, self.on_indefinite)
+
+    def ended(self, theta: Hyper, with_drift: bool) -> LaplaceAt:
+        known = [one for one in (self.highest, self.last) if one is not None]
+        near = next((one for at, one in known if np.array_equal(at, theta)), None)
+        density = self.density.at(theta)
+        found = self.solved(theta, self.start if near is None else near.mode())
+        if with_drift or near is None:
+            return _place(density, theta, found)
+        unknown = np.full((found.mode.size, theta.size), np.nan)
+        return LaplaceAt(theta, found, near.value, near.gradient, unknown, near.fall)
+
 
 def tuned_laplace(
     density: Density,
@@ -120,11 +172,13 @@ def tuned_laplace(
     max_steps: int,
     look_beyond: bool = True,
     gain: float | None = None,
+    first: Callable[[Hyper], Hyper] | None = None,
 ) -> tuple[Laplace, Tuned]:
     """Laplace at the hyperparameters with the highest evidence, from `theta`; at `theta` itself
     where no step is allowed. `look_beyond`: whether to ask how far they could run off. `gain`:
-    nats that may be left; otherwise the gradient must vanish."""
-    evidence = Evidence(density, start, on_indefinite, is_rough=gain is not None)
+    nats that may be left; otherwise the gradient must vanish. `first`: as of `quasi_newton`."""
+    kind = EvidenceItself if density.has_own_evidence else Evidence
+    evidence = kind(density, start, on_indefinite, is_rough=gain is not None)
     if max_steps == 0:
         unknown = np.full_like(theta, np.nan)
         still = np.zeros((start.size, theta.size))
@@ -138,18 +192,9 @@ def tuned_laplace(
     if gain is not None:
         stop = Stop(gain=gain, max_steps=max_steps, last_step=False)
     best = quasi_newton(
-        evidence, theta, stop, density.resolution, longest_step=LONGEST_STEP, watched=watched
+        evidence, theta, stop, density.resolution, first, longest_step=LONGEST_STEP, watched=watched
     )
-    last = evidence.last
-    assert last is not None
-    assert evidence.highest is not None
-    if np.array_equal(evidence.highest.theta, best.point):
-        last = evidence.highest
-    elif not np.array_equal(last.theta, best.point):
-        # The last point that was tried was not the best.
-        last = _place(
-            density.at(best.point), best.point, evidence.solved(best.point, last.found.mode)
-        )
+    last = evidence.ended(best.point, with_drift=look_beyond)
     look_beyond = look_beyond and theta.size <= MOST_LOOKED_BEYOND
     tuned = Tuned(
         theta=last.theta,
@@ -163,10 +208,31 @@ def tuned_laplace(
     return last.found, tuned
 
 
-def _so_far(evidence: Evidence, found: Summit) -> tuple[Laplace, Tuned]:
+def highest_evidence(density: Density, theta: Hyper, max_steps: int, gain: float) -> Summit:
+    """Where a density answers its evidence itself: the hyperparameters alone."""
+    evidence = EvidenceItself(density, np.zeros(density.dim), "raise", is_rough=True)
+    stop = Stop(gain=gain, max_steps=max_steps, last_step=False)
+    return quasi_newton(evidence, theta, stop, density.resolution, longest_step=LONGEST_STEP)
+
+
+def evidence_scale(density: Density, theta: Hyper, share: float) -> Callable[[Hyper], Hyper] | None:
+    """The inverse Hessian of minus the evidence, by differences, where the data are `share` of
+    those of another density; None where there is none."""
+    evidence = EvidenceItself(density, np.zeros(density.dim), "raise", is_rough=True)
+    here = evidence(theta)[1]
+    block = np.stack(
+        [(here - evidence(theta + step)[1]) for step in DIFFERENCE * np.eye(len(theta))]
+    )
+    if not np.isfinite(block).all() or evidence.last is None:
+        return None
+    values, vectors = np.linalg.eigh(0.5 * (block + block.T) / DIFFERENCE)
+    inverse = (vectors * (share / np.maximum(np.abs(values), share))) @ vectors.T
+    return lambda gradient: inverse @ gradient
+
+
+def _so_far(evidence: Evidence | EvidenceItself, found: Summit) -> tuple[Laplace, Tuned]:
     """What an interrupted search leaves: how far the hyperparameters could go on is not asked."""
-    last = evidence.last
-    assert last is not None
+    last = evidence.ended(found.point, with_drift=True)
     endless = np.full_like(last.theta, math.inf)
     at = (last.theta, last.gradient, last.drift, endless)
     return last.found, Tuned(*at, at_edge=False, n_passes=found.n_passes, code=found.code)
@@ -187,7 +253,7 @@ def _place(density: Density, theta: Hyper, found: Laplace) -> LaplaceAt:
     return LaplaceAt(theta, found, evidence, gradient, drift, steepest_fall(density, found))
 
 
-def _slack(evidence: Evidence, last: LaplaceAt, begin: Hyper) -> Hyper:
+def _slack(evidence: Evidence | EvidenceItself, last: LaplaceAt, begin: Hyper) -> Hyper:
     """Evidence lost by going as far again, one hyperparameter at a time."""
     travel = last.theta - begin
     beyond = np.where(travel < 0, -1.0, 1.0) * np.maximum(np.abs(travel), LEAST_TRAVEL)

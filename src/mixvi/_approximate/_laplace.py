@@ -9,6 +9,7 @@ import math
 import numpy as np
 from jaxtyping import Float
 
+from .._arrays._triangular import inverse_of_lower
 from .._density._protocol import Density
 from .._density._structure import Structure, listed
 from .._errors import Code
@@ -122,12 +123,12 @@ def _inverse_factor(scaled: Square, rounding: float) -> Square | None:
     if not np.isfinite(scaled).all():
         return None
     try:
-        inverse = np.linalg.inv(np.linalg.cholesky(scaled))
+        inverse = inverse_of_lower(np.linalg.cholesky(scaled))
     except np.linalg.LinAlgError:
         return None
     # 1 / tr(P^^-1) lies between lambda_min / D and lambda_min, and lambda_max is at most D.
     smallest = 1 / (inverse**2).sum()
-    return np.tril(inverse) if smallest > len(scaled) * rounding else None
+    return inverse if smallest > len(scaled) * rounding else None
 
 
 def _repaired(scaled: Square, policy: str) -> tuple[Square, int]:

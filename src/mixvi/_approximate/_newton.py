@@ -13,6 +13,7 @@ from collections.abc import Callable
 import numpy as np
 from jaxtyping import Float
 
+from .._arrays._triangular import solve_lower
 from .._density._protocol import Density
 from .._errors import Code
 from .._watch import tell_newton
@@ -131,8 +132,8 @@ def _damped(here: Place, damping: float) -> NewtonStep:
     curved = here.precision + np.diag(damping * _squared_scales(here.precision))
     try:
         factor = np.linalg.cholesky(curved)
-        half = np.linalg.solve(factor, here.gradient)
-        move = np.linalg.solve(factor.T, half)
+        half = solve_lower(factor, here.gradient)
+        move = solve_lower(factor, half, transposed=True)
     except np.linalg.LinAlgError:
         return NewtonStep(np.zeros_like(here.point), math.nan, damping)
     decrement = float(np.sqrt(half @ half))

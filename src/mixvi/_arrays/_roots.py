@@ -8,6 +8,8 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
+from ._triangular import is_triangular
+
 Root = Float[Any, "dim dim"] | Float[Any, " dim"]
 # Of some parameters: the rows that belong to them.
 RowsOfRoot = Float[Any, "some dim"] | Float[Any, " some"]
@@ -53,7 +55,11 @@ def outer(root: Root, gradients: Rows, z: Rows) -> Root:
 
 def log_det(root: Root) -> float:
     """`log |det root|`."""
-    return float(np.log(np.abs(root)).sum() if is_diagonal(root) else np.linalg.slogdet(root)[1])
+    if is_diagonal(root):
+        return float(np.log(np.abs(root)).sum())
+    if is_triangular(root):
+        return float(np.log(np.abs(np.diagonal(root))).sum())
+    return float(np.linalg.slogdet(root)[1])
 
 
 def sds(root: RowsOfRoot) -> Vector:

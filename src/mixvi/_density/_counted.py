@@ -8,13 +8,23 @@ import collections
 import contextlib
 import copy
 from collections.abc import Iterator
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
 
 from .._arrays._draws import Nodes
 from .._errors import InputError, MixviError
-from ._protocol import NOTHING, Density, EvidenceSlopes, Expectation, Matrix, Rule
+from ._protocol import (
+    NOTHING,
+    BestGaussian,
+    Density,
+    EvidenceSlopes,
+    Expectation,
+    Matrix,
+    OwnEvidence,
+    Rule,
+)
 
 EXPECTATIONS_KEPT = 6
 HYPERS_KEPT = 4
@@ -33,7 +43,8 @@ class Counted(Density):
         self.values_at_once, self.n_hyper = inner.values_at_once, inner.n_hyper
         self.n_predictors, self.log_concave = inner.n_predictors, inner.log_concave
         self.n_rows, self.dense_newton = inner.n_rows, inner.dense_newton
-        self.mode_tol = inner.mode_tol
+        self.mode_tol, self.has_own_evidence = inner.mode_tol, inner.has_own_evidence
+        self.has_best_gaussian = inner.has_best_gaussian
         self.counts: collections.Counter[str] = collections.Counter()
         # Shared by all that are bound to other hyperparameters.
         self._bound: collections.deque[tuple[np.ndarray, Counted]] = collections.deque(
@@ -153,6 +164,19 @@ class Counted(Density):
     ) -> EvidenceSlopes:
         self.counts["evidence_slopes"] += 1
         return self.inner.evidence_slopes(mode, root)
+
+    def own_evidence(self, near: Any, tol: float) -> OwnEvidence | None:
+        self.counts["evidences"] += 1
+        return self.inner.own_evidence(near, tol)
+
+    def best_gaussian(
+        self, mean: Float[np.ndarray, " dim"], root: Matrix, rule: Nodes, gain: float
+    ) -> BestGaussian | None:
+        found = self.inner.best_gaussian(mean, root, rule, gain)
+        if found is not None:
+            self.counts["gradients"] += found.n_passes * len(rule.weights)
+            self.counts["passes"] += found.n_passes
+        return found
 
     n_values = _count("values")
     n_gradients = _count("gradients")

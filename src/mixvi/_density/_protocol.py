@@ -1,7 +1,8 @@
 """What is approximated, as a few batched questions. Nothing else in the house knows more of it."""
 
 import abc
-from typing import NamedTuple
+from collections.abc import Callable
+from typing import Any, NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -48,6 +49,31 @@ class EvidenceSlopes(NamedTuple):
     in_theta: Float[np.ndarray, " hyper"]
 
 
+class OwnEvidence(NamedTuple):
+    """Laplace's log evidence with its gradient in the hyperparameters. `fall`: how far the log
+    density falls two standard deviations from the mode, where that is flattest. `near`: what the
+    next search for a mode may begin from; `mode`: makes the mode itself."""
+
+    value: float
+    gradient: Float[np.ndarray, " hyper"]
+    fall: float
+    near: Any
+    mode: Callable[[], Float[np.ndarray, " dim"]]
+
+
+class BestGaussian(NamedTuple):
+    """The one with the highest bound over some rule. `evaluated_at`: the mean and root whose bound
+    and gradient these are, from where `gain_left` nats were left; one step lies between."""
+
+    mean: Float[np.ndarray, " dim"]
+    root: Float[np.ndarray, "dim dim"]
+    evaluated_at: tuple[Float[np.ndarray, " dim"], Float[np.ndarray, "dim dim"]]
+    elbo: float
+    gradient: Float[np.ndarray, " dim"]
+    gain_left: float
+    n_passes: int
+
+
 class Density(abc.ABC):
     """An unnormalised log density over flat vectors of `dim` real numbers.
 
@@ -87,6 +113,10 @@ class Density(abc.ABC):
     mode_tol: float = 1e-7
     # Up to so many dimensions a Hessian is worth its time on the way to a mode.
     dense_newton: int = 300
+    # Whether it answers `own_evidence`.
+    has_own_evidence: bool = False
+    # Whether it answers `best_gaussian`.
+    has_best_gaussian: bool = False
     # Points that `values` answers in about the time of one.
     values_at_once: int = 1
 
@@ -153,6 +183,18 @@ class Density(abc.ABC):
         self, mode: Float[np.ndarray, " dim"], root: Float[np.ndarray, "dim dim"]
     ) -> EvidenceSlopes:
         raise NotImplementedError("this density has no hyperparameters")
+
+    def own_evidence(self, near: Any, tol: float) -> OwnEvidence | None:
+        """Laplace's evidence by a way of its own, cheaper than by the Hessian of the parameters;
+        None where no mode is found. `near`: of an earlier answer, or None."""
+        raise NotImplementedError("this density has no evidence of its own")
+
+    def best_gaussian(
+        self, mean: Float[np.ndarray, " dim"], root: Matrix, rule: Nodes, gain: float
+    ) -> BestGaussian | None:
+        """The Gaussian with the highest bound, to `gain` nats, by a way of its own from
+        `N(mean, root root^T)`; None where that leads nowhere."""
+        raise NotImplementedError("this density has no way of its own to the best Gaussian")
 
     def product(
         self, point: Float[np.ndarray, " dim"], vector: Float[np.ndarray, " dim"]

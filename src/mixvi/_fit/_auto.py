@@ -19,6 +19,7 @@ import numpy as np
 from .._approximate._bound import Inspection, inspect
 from .._approximate._climb import FamilyState
 from .._approximate._families import EigenScale, Family, FullRank, MeanOnly
+from .._arrays._draws import Quadrature
 from .._errors import Code
 from .._judge._fresh import distance, first_look, fresh_elbo, judged
 from ._around import refined, searched
@@ -33,7 +34,7 @@ GAIN = 0.002
 
 def climbing(case: Case, first: Spec, warm: Posterior | None) -> Fitted:
     """Laplace, or the poorest family that leaves nothing to gain."""
-    anchor, richest, options = case.anchor, case.options.richest, case.options
+    richest, options = case.options.richest, case.options
     at_mode = case.found.mode, case.found.root
     fresh = first_look(case.density, *at_mode, options.key, options.n_fresh)
     if distance(fresh) < 0.5 * GAIN and case.found.n_repaired == 0 and case.is_settled:
@@ -42,6 +43,12 @@ def climbing(case: Case, first: Spec, warm: Posterior | None) -> Fitted:
             # No Gaussian can gain more than what parts this one from the posterior where it has
             # mass.
             return Fitted("laplace", judged=fresh, choice=LaplaceLeaves(away))
+    if _finds_best(case, first):
+        # What the density itself knows of the best Gaussian costs less than a look at this one.
+        poor = not case.density.log_concave and is_poor(case, fresh.diagnosis.elbo.value)
+        choice = WholeChanges(at_once=True)
+        return dataclasses.replace(whole(case, first, poor, warm), choice=choice)
+    anchor = case.anchor
     inspection = inspect(case.density, anchor.centre, anchor.root, case.problem.rule(first))
     poor = is_poor(case, inspection.elbo)
     rung: Family | None = FullRank() if poor else cheapest(inspection, GAIN)
@@ -57,6 +64,11 @@ def climbing(case: Case, first: Spec, warm: Posterior | None) -> Fitted:
         choice = WholeChanges(None if poor else inspection.gain, at_once=True)
         return dataclasses.replace(_whole(case, first, poor, warm), choice=choice)
     return _checked(case, rung, first, warm)
+
+
+def _finds_best(case: Case, first: Spec) -> bool:
+    may = isinstance(case.options.richest, FullRank) and case.options.by_stein and not case.learns
+    return may and case.density.has_best_gaussian and isinstance(first, Quadrature)
 
 
 def cheapest(inspection: Inspection, tol: float) -> Family | None:

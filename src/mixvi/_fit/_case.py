@@ -2,6 +2,7 @@
 
 import contextlib
 import dataclasses
+import functools
 from typing import Any
 
 import numpy as np
@@ -109,7 +110,7 @@ class Case:
             return Learnt.nothing(self.problem.dim)
         return Learnt.at(self.tuned.theta, self.tuned.drift, self.tuned.gradient)
 
-    @property
+    @functools.cached_property
     def anchor(self) -> Anchor:
         if self.other_anchor is not None:
             return self.other_anchor

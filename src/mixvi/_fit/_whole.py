@@ -101,7 +101,9 @@ def rough_fit(
     taken."""
     found, rule = case.found.found, case.problem.rule(first)
     near: list[Gaussian] = []
-    if found:
+    if found and case.density.has_best_gaussian:
+        near.append((case.found.mode, case.found.root))
+    elif found:
         centre, root = case.anchor.centre, case.anchor.root
         if poor:
             # Laplace's is far too wide for a Cauchy posterior, or one with scales at a boundary.

@@ -19,8 +19,8 @@ import numpy as np
 from jaxtyping import Float
 
 from .._arrays._draws import AXES, DIRECTED, FAR, WIDER, generator_of, key_words
-from .._arrays._roots import dense, log_det
-from .._density._protocol import Density, Matrix, coloured
+from .._arrays._roots import colour, dense, log_det, sds
+from .._density._protocol import Density, Matrix
 from .._law._gaussian import normal_logpdf
 from ._diagnosis import Diagnosis
 from ._fresh import Judged, judged
@@ -36,25 +36,47 @@ MEAN_UNIT, LOG_SD_UNIT = 0.25, 0.2
 # Fresh draws where the word is not sure.
 MORE, MOST = 1000, 4000
 
+# Without other modes or heavy tails to be found, many dimensions are not worth the most draws.
+MOST_FOLLOWED = 300
+
 Vector = Float[np.ndarray, " dim"]
-Points = Float[np.ndarray, "n dim"]
+Zs = Float[np.ndarray, "n dim"]
+
+
+class Points(NamedTuple):
+    """Standard normal draws, made wider; how far each goes along every parameter, in standard
+    deviations; and the squares of their lengths."""
+
+    z: Zs
+    steps: Zs
+    square: Float[np.ndarray, " n"]
+
+    @classmethod
+    def of(cls, z: Zs, root: Matrix) -> "Points":
+        return cls(z, colour(root, z) / sds(root), np.einsum("nd,nd->n", z, z))
+
+    def and_more(self, others: "Sequence[Points]") -> "Points":
+        return Points(*(np.concatenate(parts) for parts in zip(self, *others, strict=True)))
+
+    def beyond(self, n: int) -> "Points":
+        return Points(*(part[n:] for part in self))
 
 
 LogDensity = Callable[[Points], Float[np.ndarray, " n"]]
 
 
 class Part(NamedTuple):
-    """Of the mixture: standard normal draws made wider, the log density at them, and the part's own
-    at any others."""
+    """Of the mixture: its draws, the log density at them, and the part's own at any others."""
 
-    z: Points
+    at: Points
     log_p: Float[np.ndarray, " n"]
     log_q: LogDensity
 
 
 @dataclasses.dataclass(frozen=True)
 class Mixture:
-    """Draws around one Gaussian, made and asked as they are wanted."""
+    """Draws around one Gaussian, made and asked as they are wanted. `fewer`: the mixture that has
+    the first of the parts."""
 
     density: Density
     mean: Vector
@@ -62,61 +84,78 @@ class Mixture:
     key: Any
     parts: tuple[Part, ...] = ()
     looks_far: bool = False
+    fewer: "Mixture | None" = None
 
-    def asked(self, n: int, draws: Callable[[int], Points], log_q: LogDensity) -> Part:
-        z = draws(n)
-        return Part(z, self.density.values(coloured(self.mean, self.root, z)), log_q)
+    def asked(self, n: int, draws: Callable[[int], Zs], log_q: LogDensity) -> Part:
+        at = Points.of(draws(n), self.root)
+        return Part(at, self.density.values(self.mean + at.steps * sds(self.root)), log_q)
 
     def of(self, fresh: Judged, n: int) -> "Mixture":
         """The fresh draws, and `n` of the wider Gaussian."""
         dim = len(self.mean)
-        own = Part(fresh.z, fresh.log_p, functools.partial(normal_logpdf, log_det_root=0.0))
-        wider = functools.partial(log_wider, by=wider_by(dim))
+        own = Part(Points.of(fresh.z, self.root), fresh.log_p, log_normal)
+        wider = functools.partial(log_wider_at, by=wider_by(dim))
         parts = [own, self.asked(n, lambda n: wider_draws(self.key, n, dim), wider)]
-        along = unit_rows(self.root)
-        axes = functools.partial(log_along_axes, along=along)
-        made = functools.partial(axis_draws, self.key, along=along)
-        far = self.asked(max(n // AXES_SHARE, FEWEST_ON_AXES), made, axes)
+        made = functools.partial(axis_draws, self.key, along=unit_rows(self.root))
+        far = self.asked(max(n // AXES_SHARE, FEWEST_ON_AXES), made, log_along_axes)
         return dataclasses.replace(self, parts=(*parts, _no_higher(far, parts)))
 
     def with_more(self, n: int) -> "Mixture":
         """And draws that are wider along the parameters that look worst, or far wider."""
-        dim, more = len(self.mean), []
-        for place, along in enumerate(self.worst_directions()):
-            log_q = functools.partial(log_directed, along=along)
-            made = functools.partial(directed_draws, self.key, along=along, place=place)
+        dim, more, rows = len(self.mean), [], unit_rows(self.root)
+        for place, worst in enumerate(self.worst_parameters()):
+            log_q = functools.partial(log_directed, parameter=worst)
+            made = functools.partial(directed_draws, self.key, along=rows[worst], place=place)
             more.append(self.asked(n, made, log_q))
-        if dim <= MOST_PROBED:
+        looks_far = dim <= MOST_PROBED
+        if looks_far:
             made = functools.partial(far_draws, self.key, dim=dim)
-            more.append(self.asked(n, made, log_scale_mixture))
+            more.append(self.asked(n, made, lambda at: log_scale_mixture(at.z)))
         more = [_no_higher(part, self.parts) for part in more]
-        return dataclasses.replace(self, parts=(*self.parts, *more), looks_far=dim <= MOST_PROBED)
+        parts = (*self.parts, *more)
+        return dataclasses.replace(self, parts=parts, looks_far=looks_far, fewer=self)
 
     @property
     def n(self) -> int:
-        return sum(len(part.z) for part in self.parts)
+        return sum(len(part.log_p) for part in self.parts)
 
-    @property
-    def draws(self) -> tuple[Points, Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
-        """Points, the log density there, and the mixture's own."""
-        z = np.concatenate([part.z for part in self.parts])
-        log_p = np.concatenate([part.log_p for part in self.parts])
-        each = [part.log_q(z) + math.log(len(part.z) / len(z)) for part in self.parts]
-        return z, log_p, np.logaddexp.reduce(each)
+    @functools.cached_property
+    def at(self) -> Points:
+        first, *others = (part.at for part in self.parts)
+        return first.and_more(others)
+
+    @functools.cached_property
+    def log_p(self) -> Float[np.ndarray, " n"]:
+        return np.concatenate([part.log_p for part in self.parts])
+
+    @functools.cached_property
+    def each_log_q(self) -> Float[np.ndarray, "parts n"]:
+        """Of every part at all draws."""
+        if self.fewer is None:
+            return np.stack([part.log_q(self.at) for part in self.parts])
+        known, rest = self.fewer.each_log_q, self.at.beyond(self.fewer.n)
+        first, more = self.parts[: len(known)], self.parts[len(known) :]
+        old = np.concatenate([known, np.stack([part.log_q(rest) for part in first])], axis=1)
+        return np.concatenate([old, np.stack([part.log_q(self.at) for part in more])])
+
+    @functools.cached_property
+    def log_mixture(self) -> Float[np.ndarray, " n"]:
+        shares = np.array([len(part.log_p) / self.n for part in self.parts])
+        return np.logaddexp.reduce(self.each_log_q + np.log(shares)[:, None])
 
     def told(self, fresh: Judged) -> Judged:
-        elbo = fresh.diagnosis.elbo.value
-        found = mixed_scalars(*self.draws, self.root, elbo, log_det(self.root)).moments
+        elbo, at = fresh.diagnosis.elbo.value, (self.at.z, self.log_p, self.log_mixture)
+        found = mixed_scalars(*at, self.root, elbo, log_det(self.root), steps=self.at.steps)
         said = dataclasses.replace(
-            fresh.diagnosis, moments=found, n_mixed=self.n, looked_far=self.looks_far
+            fresh.diagnosis, moments=found.moments, n_mixed=self.n, looked_far=self.looks_far
         )
         return dataclasses.replace(fresh, diagnosis=said)
 
-    def worst_directions(self) -> list[Vector]:
-        """Of length one, each along a parameter."""
-        errors = moment_errors(*self.draws, self.root)
+    def worst_parameters(self) -> list[int]:
+        at = self.at.z, self.log_p, self.log_mixture
+        errors = moment_errors(*at, self.root, steps=self.at.steps)
         score = np.maximum(errors.mean / MEAN_UNIT, errors.log_sd / LOG_SD_UNIT)
-        return list(unit_rows(self.root)[np.argsort(-score, kind="stable")[:N_DIRECTED]])
+        return [int(i) for i in np.argsort(-score, kind="stable")[:N_DIRECTED]]
 
 
 def _no_higher(far: Part, near: Sequence[Part]) -> Part:
@@ -136,12 +175,18 @@ def with_moments(
     is_sure: Callable[[Diagnosis], bool],
 ) -> Judged:
     """On more and more draws, until `is_sure`. `most_fresh`: what the user has set, if anything."""
-    around = Mixture(density, mean, root, key)
-    for n, directed in ((len(fresh.log_p), False), (MORE, False), (MORE, True), (MOST, True)):
+    around, mixture, last = Mixture(density, mean, root, key), None, 0
+    stages = [(len(fresh.log_p), False), (MORE, False), (MORE, True)]
+    if not (density.log_concave and len(mean) > MOST_FOLLOWED):
+        stages.append((MOST, True))
+    for n, directed in stages:
+        if n == last and not directed:
+            continue
         n_fresh = n if most_fresh is None else min(n, most_fresh)
         if n_fresh > len(fresh.log_p):
             fresh = judged(density, mean, root, key, n_fresh, fresh, all_of_them=True)
-        mixture = around.of(fresh, n)
+        if mixture is None or n != last:
+            mixture, last = around.of(fresh, n), n
         fresh = (mixture.with_more(n // 2) if directed else mixture).told(fresh)
         if is_sure(fresh.diagnosis):
             break
@@ -152,30 +197,39 @@ def with_moments(
 
 
 @functools.lru_cache(maxsize=2)
-def _normal(words: tuple[int, ...], stream: int, n: int, dim: int) -> Points:
+def _normal(words: tuple[int, ...], stream: int, n: int, dim: int) -> Zs:
     return generator_of(words, stream).standard_normal((n, dim))
 
 
-def wider_draws(key: Any, n: int, dim: int) -> Points:
+def wider_draws(key: Any, n: int, dim: int) -> Zs:
     return wider_by(dim) * _normal(key_words(key), WIDER, n, dim)
 
 
-def log_wider(z: Points, by: float) -> Float[np.ndarray, " n"]:
+def log_wider(z: Zs, by: float) -> Float[np.ndarray, " n"]:
     return normal_logpdf(z / by, z.shape[-1] * math.log(by))
 
 
-def directed_draws(key: Any, n: int, along: Vector, place: int) -> Points:
+def log_normal(at: Points) -> Float[np.ndarray, " n"]:
+    return -0.5 * at.square - 0.5 * at.z.shape[1] * math.log(2 * math.pi)
+
+
+def log_wider_at(at: Points, by: float) -> Float[np.ndarray, " n"]:
+    dim = at.z.shape[1]
+    return -0.5 * at.square / by**2 - dim * (math.log(by) + 0.5 * math.log(2 * math.pi))
+
+
+def directed_draws(key: Any, n: int, along: Vector, place: int) -> Zs:
     """As many of each width, to one or two."""
     z = generator_of((*key_words(key), place), DIRECTED).standard_normal((n, len(along)))
     by = DIRECTED_BY[np.arange(n) % len(DIRECTED_BY)]
     return z + np.outer((by - 1) * (z @ along), along)
 
 
-def log_directed(z: Points, along: Vector) -> Float[np.ndarray, " n"]:
+def log_directed(at: Points, parameter: int) -> Float[np.ndarray, " n"]:
     narrower = 1 - 1 / DIRECTED_BY**2
-    each = 0.5 * narrower * ((z @ along) ** 2)[:, None] - np.log(DIRECTED_BY)
+    each = 0.5 * narrower * (at.steps[:, parameter] ** 2)[:, None] - np.log(DIRECTED_BY)
     each = np.logaddexp.reduce(each, axis=1) - math.log(len(DIRECTED_BY))
-    return normal_logpdf(z, 0.0) + each
+    return log_normal(at) + each
 
 
 def unit_rows(root: Matrix) -> Float[np.ndarray, "dim dim"]:
@@ -184,7 +238,7 @@ def unit_rows(root: Matrix) -> Float[np.ndarray, "dim dim"]:
     return rows / np.linalg.norm(rows, axis=1, keepdims=True)
 
 
-def axis_draws(key: Any, n: int, along: Float[np.ndarray, "dim dim"]) -> Points:
+def axis_draws(key: Any, n: int, along: Float[np.ndarray, "dim dim"]) -> Zs:
     """Each far out along one parameter, all parameters in turn: a long tail of one among many."""
     rng = generator_of(key_words(key), AXES)
     z, by = rng.standard_normal((n, len(along))), rng.choice(AXES_BY, n)
@@ -192,14 +246,14 @@ def axis_draws(key: Any, n: int, along: Float[np.ndarray, "dim dim"]) -> Points:
     return z + ((by - 1) * (z * rows).sum(1))[:, None] * rows
 
 
-def log_along_axes(z: Points, along: Float[np.ndarray, "dim dim"]) -> Float[np.ndarray, " n"]:
-    half = 0.5 * (z @ along.T) ** 2
+def log_along_axes(at: Points) -> Float[np.ndarray, " n"]:
+    half = 0.5 * at.steps**2
     # The largest exponent is that of the widest along the longest; NumPy's own sum is slow.
     top = half.max(1) * (1 - 1 / max(AXES_BY) ** 2)
     parts = [np.exp(half * (1 - 1 / by**2) - top[:, None]).sum(1) / by for by in AXES_BY]
     whole = np.log(sum(parts)) + top
-    return normal_logpdf(z, 0.0) + whole - math.log(len(AXES_BY) * len(along))
+    return log_normal(at) + whole - math.log(len(AXES_BY) * half.shape[1])
 
 
-def far_draws(key: Any, n: int, dim: int) -> Points:
+def far_draws(key: Any, n: int, dim: int) -> Zs:
     return stretched(generator_of(key_words(key), FAR), n, dim)

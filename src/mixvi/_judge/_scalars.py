@@ -81,18 +81,22 @@ def mixed_scalars(
     elbo: Any,
     log_det: Any,
     xp: Any = np,
+    steps: Any = None,
 ) -> MixedScalars:
     """From draws `root z` of a mixture that holds the Gaussian and others around it, with the log
     density `log_mixture` of `z`: k-hat, and how far weighted draws put the moments from the
     Gaussian's own. The worst of many moments is the worst by luck, too: so much is taken off.
-    Where the log density is not finite there is no mass."""
+    Where the log density is not finite there is no mass. `steps`: along the parameters, in standard
+    deviations, where they are known."""
     dim = z.shape[1]
     log_ratio = xp.where(xp.isfinite(log_p), log_p - log_mixture, -math.inf)
     weights, khat = smoothed_weights(log_ratio, xp)
     # The mean weight of the Gaussian itself would be one: what it misses is luck, of both.
-    luck = _log_mean_exp(normal_logpdf(z, 0.0) - log_mixture, xp)
+    own = normal_logpdf(z, 0.0)
+    luck = _log_mean_exp(own - log_mixture, xp)
     kl = xp.maximum(_log_mean_exp(log_ratio, xp) - luck + log_det - elbo, 0.0)
-    errors = _moment_errors(z, weights, log_mixture, root, xp)
+    steps = colour(root, z) / sds(root) if steps is None else steps
+    errors = _moment_errors(steps, weights, own - log_mixture, xp)
     by_luck = 0.5 * math.sqrt(2 * math.log(2 * dim))
     mean_at, off, se = _worst(errors.mean, errors.mean_se, by_luck, xp)
     sd_at, log_sd, sd_se = _worst(errors.log_sd, errors.log_sd_se, by_luck, xp)
@@ -112,24 +116,28 @@ class MomentErrors(NamedTuple):
 
 
 def moment_errors(
-    z: Float[Any, "n dim"], log_p: Float[Any, " n"], log_mixture: Float[Any, " n"], root: Any
+    z: Float[Any, "n dim"],
+    log_p: Float[Any, " n"],
+    log_mixture: Float[Any, " n"],
+    root: Any,
+    steps: Any = None,
 ) -> MomentErrors:
     log_ratio = np.where(np.isfinite(log_p), log_p - log_mixture, -math.inf)
-    return _moment_errors(z, smoothed_weights(log_ratio)[0], log_mixture, root, np)
+    steps = colour(root, z) / sds(root) if steps is None else steps
+    own = normal_logpdf(z, 0.0) - log_mixture
+    return _moment_errors(steps, smoothed_weights(log_ratio)[0], own, np)
 
 
 def _moment_errors(
-    z: Float[Any, "n dim"],
+    steps: Float[Any, "n dim"],
     weights: Float[Any, " n"],
-    log_mixture: Float[Any, " n"],
-    root: Any,
+    log_own: Float[Any, " n"],
     xp: Any,
 ) -> MomentErrors:
     # With these weights the points stand for the Gaussian itself: what their moments miss then is
     # luck.
-    own = xp.exp(normal_logpdf(z, 0.0) - log_mixture)
+    own = xp.exp(log_own)
     own = own / own.sum()
-    steps = colour(root, z) / sds(root)
     squares, differs = steps**2, (weights - own) ** 2
     shift, luck = weights @ steps, own @ steps
     square = weights @ squares - shift**2 - (own @ squares - luck**2 - 1)

@@ -75,7 +75,6 @@ class MVIBase(BaseEstimator):
         best = choice.best
         self._model, self._shared = best.model, best.density.shared
         self.n_basis_ = best.density.n_weights - 1
-        self.choices_ = [_told(one) for one in choice.tried]
         density, mode = best.density, best.found.mode
         learns = density.dim <= MOST_LEARNING and len(y) * likelihood.n_outputs <= MANY_PREDICTORS
         if density.n_rows < len(y):  # chosen by some of the rows
@@ -104,6 +103,8 @@ class MVIBase(BaseEstimator):
         self.hyper_ = {name: np.asarray(value) for name, value in hyper.items()}
         self.n_iter_ = int(post.stats.passes or post.stats.mode_steps)
         self._leave_one_out(density, data)
+        single = len(choice.tried) == 1
+        self.choices_ = [_told(one, self._loo if single else one.loo) for one in choice.tried]
         if isinstance(self._model.basis, Linear):
             self._name_coefficients()
 
@@ -276,11 +277,11 @@ def _tell_constant(x: Table) -> None:
         )
 
 
-def _told(one: Candidate) -> dict[str, Any]:
+def _told(one: Candidate, loo: LeaveOneOut) -> dict[str, Any]:
     return {
         "n_basis": one.size,
         "width_per_feature": one.per_feature,
-        "loo": one.loo.mean,
+        "loo": loo.mean,
         "log_evidence": one.found.log_evidence,
         "hyper": dict(one.density.hyper),
     }

@@ -7,14 +7,21 @@ the luck of the rows. Of many rows some are enough to choose.
 """
 
 import dataclasses
+import functools
 from collections.abc import Iterable, Sequence
 from typing import Any
 
 import numpy as np
 
-from .._approximate._evidence import Tuned, is_usable, tuned_laplace
+from .._approximate._evidence import (
+    Tuned,
+    evidence_scale,
+    highest_evidence,
+    is_usable,
+    tuned_laplace,
+)
 from .._approximate._laplace import Laplace
-from .._approximate._search import Stop
+from .._approximate._search import Stop, Summit
 from .._approximate._stein import stein
 from .._arrays._draws import Quadrature
 from .._errors import Code, InputError
@@ -32,6 +39,12 @@ MOST_WEIGHTS, MOST_PREDICTORS = 500, 2000
 SCREENING_STEPS, STEPS, STEPS_WITH_WIDTHS = 6, 60, 12
 # Nats of evidence that a candidate may leave to the fit that follows.
 GAIN = 1e-3
+# The same of a density that answers its evidence itself, at little cost; and of its screening.
+LITTLE = 1e-4
+SCREENING_GAIN = 0.01
+# Of many rows such a part screens the starts, and no fewer than this; ends as far apart as this, on
+# the log scale, are two.
+SCREENED, LEAST_SCREENED, APART = 3, 60, 0.5
 # Nats in all that sizes beyond `ALWAYS` must gain: one small gain at every row has no luck in it.
 LEAST_GAIN = 0.5
 # On the log scale, how much narrower a width must be to be worth a start of its own.
@@ -72,12 +85,19 @@ class Data:
 
 @dataclasses.dataclass(frozen=True)
 class Candidate:
-    """A model at the hyperparameters with the highest evidence; `density` is taken there."""
+    """A model at the hyperparameters with the highest evidence; `density` is taken there. `same`:
+    as in `Data`."""
 
     model: Model
     density: ModelDensity
     found: Laplace
-    loo: LeaveOneOut
+    same: np.ndarray | None
+
+    @functools.cached_property
+    def loo(self) -> LeaveOneOut:
+        """Of a rough Gaussian. Where there is nothing to choose from, nobody asks."""
+        mean, root, at_mode = improved(self.density, self.found)
+        return leave_one_out(self.density, mean, root, at_mode, self.same, refit_several=False)
 
     @property
     def size(self) -> int:
@@ -112,14 +132,18 @@ def tuned(
         ends.append(_search(density, near, theta, few))
     usable = [end for end in ends if is_usable(end[0])]
     if not usable:
-        raise NoCandidateError(
-            "no hyperparameters were found at which the model has a mode: the first start says "
-            f"{ends[0][0].code.name.lower().replace('_', ' ')}."
-        )
+        raise _no_candidate(ends[0][0])
     found, at = max(usable, key=lambda end: end[0].log_evidence)
     if len(starts) > 1 and at.code is not Code.OK:
         found, at = _search(density, found.mode, at.theta, steps)
     return density.at(at.theta), found
+
+
+def _no_candidate(first: Laplace) -> NoCandidateError:
+    said = first.code.name.lower().replace("_", " ")
+    return NoCandidateError(
+        f"no hyperparameters were found at which the model has a mode: the first start says {said}."
+    )
 
 
 def _search(
@@ -144,10 +168,59 @@ def candidate(
     elif like is None:
         starts = [*starts, *_narrower(starts[0], density.shared)]
     near = None if like is None else like.found.mode
-    density, found = tuned(density, starts, near, steps)
-    mean, root, at_mode = improved(density, found)
-    left = leave_one_out(density, mean, root, at_mode, data.same, refit_several=False)
-    return Candidate(model, density, found, left)
+    if density.has_own_evidence:
+        density, found = tuned_itself(density, starts, near, steps, _screening(model, data, seed))
+    else:
+        density, found = tuned(density, starts, near, steps)
+    return Candidate(model, density, found, data.same)
+
+
+def _screening(model: Model, data: Data, seed: int) -> ModelDensity | None:
+    """Of a part of the rows, where that is a small part of the work; None for all of them."""
+    n = max(LEAST_SCREENED, len(data.y) // SCREENED)
+    if len(data.y) < 2 * n:
+        return None
+    few = data.some(n, seed)
+    return model.density(few.x, few.y, weight=few.weight, seed=seed)
+
+
+def tuned_itself(
+    density: ModelDensity,
+    starts: Sequence[Hyper],
+    near: np.ndarray | None,
+    steps: int,
+    few: ModelDensity | None,
+) -> tuple[ModelDensity, Laplace]:
+    """The same of a density that answers its evidence itself. `few`: of some of the rows, on which
+    the starts are followed to their ends; the best of these on all rows goes on there, and with the
+    curvature of the few the search knows its scale."""
+    near = density.init.ravel() if near is None else near
+    thetas, first = [density.flat(density.hyper | start) for start in starts], None
+    if len(thetas) > 1:
+        of, most = (density, SCREENING_STEPS) if few is None else (few, STEPS)
+        ends = [highest_evidence(of, theta, most, SCREENING_GAIN) for theta in thetas]
+        theta = _best(density, [end for end in ends if np.isfinite(end.value)], few is None)
+        thetas = thetas if theta is None else [theta]
+        first = evidence_scale(of, thetas[0], of.weight.sum() / density.weight.sum())
+    found, at = tuned_laplace(
+        density, near, thetas[0], "raise", steps, look_beyond=False, gain=LITTLE, first=first
+    )
+    if not is_usable(found):
+        raise _no_candidate(found)
+    return density.at(at.theta), found
+
+
+def _best(density: ModelDensity, ends: Sequence[Summit], known: bool) -> np.ndarray | None:
+    """Of ends of searches, by the evidence of all rows; `known`: that is theirs."""
+    ends = sorted(ends, key=lambda end: -end.value)
+    far = [
+        end
+        for i, end in enumerate(ends)
+        if all(np.abs(end.point - other.point).max() > APART for other in ends[:i])
+    ]
+    if len(far) < 2 or known:
+        return ends[0].point if ends else None
+    return max(far, key=lambda end: highest_evidence(density, end.point, 1, GAIN).value).point
 
 
 def improved(density: ModelDensity, found: Laplace) -> tuple[np.ndarray, np.ndarray, bool]:

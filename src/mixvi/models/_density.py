@@ -18,12 +18,15 @@ import numpy as np
 from jaxtyping import Float
 
 from .._approximate._laplace import covariance_root
-from .._arrays._roots import Root, is_diagonal
-from .._density._protocol import Density
+from .._arrays._draws import Nodes
+from .._arrays._roots import Root, is_diagonal, log_det
+from .._density._protocol import Density, OwnEvidence
 from .._density._target import precision_scope
 from ._basis import Basis, Rows, Shared
 from ._likelihoods import Hyper, Likelihood, normal_logpdf
 from ._precision import Precision
+from ._process import points_of, process_of
+from ._sites import best_gaussian
 
 # Numbers of a design that a block has, and that are kept from one question to the next.
 BLOCK, KEPT = 2**20, 2**26
@@ -85,6 +88,9 @@ class ModelDensity(Density):
         self.shapes = {name: np.shape(hyper[name]) for name in self.names}
         self.n_hyper = sum(math.prod(shape) for shape in self.shapes.values())
         self.values_at_once = max(1, MOST_AT_ONCE // max(1, len(y) * self.n_predictors))
+        self._points = points_of(self)
+        self.has_own_evidence = self._points is not None
+        self.has_best_gaussian = basis.has_amplitude
         self._bind(hyper)
 
     # --- hyperparameters ----------------------------------------------------------------------
@@ -284,6 +290,44 @@ class ModelDensity(Density):
     ) -> tuple[Vector, Square] | None:
         """The Gaussian whose rows have these slopes and curvatures at the predictors of `mean`: its
         mean and a root of its covariance; None where it has none."""
+
+    def own_evidence(self, near, tol):
+        told = process_of(self, self._points).evidence(near, tol)
+        if told is None:
+            return None
+        gradient = self._sum_slopes(self._prior_slopes(0.0), *told.slopes)
+
+        def mode() -> Vector:
+            """`w = Phi^T g`, with the slopes of the rows."""
+            (block,) = self.blocks()
+            return (told.row_slopes @ block.phi).ravel()
+
+        return OwnEvidence(told.value + self._log_hyper_prior, gradient, told.fall, told.last, mode)
+
+    def best_gaussian(self, mean, root, rule, gain):
+        return best_gaussian(self, mean, root, rule, gain)
+
+    @abc.abstractmethod
+    def site_slopes(
+        self, centre: np.ndarray, covariances: np.ndarray, rule: Nodes
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Of every row with such a predictor: `E l`, and its weighted slope and curvature, minus
+        the second derivative, in the mean."""
+
+    @abc.abstractmethod
+    def point_sites(self, mean: Vector) -> tuple[np.ndarray, np.ndarray]:
+        """At the predictors of one point: `g + t (Phi mean)` and the curvatures `t`."""
+
+    def bound_of_sites(
+        self, mean: Vector, root: Square, values: np.ndarray, slope: np.ndarray
+    ) -> tuple[float, Vector]:
+        """The bound of a Gaussian with a triangular root, and its gradient in the mean, from what
+        the rows say."""
+        square = float(mean @ (pulled := self._prior_times(mean))) + self._prior_trace(root)
+        value = float(self.weight @ values) + float(self._log_prior(square))
+        for block in self.blocks():
+            pulled = pulled - (slope[block.which].T @ block.phi).ravel()
+        return value + log_det(root) + 0.5 * self.dim * (1 + LOG_2PI), -pulled
 
     def _prior_trace(self, root: Square) -> float:
         """`tr R^T Lambda R`."""

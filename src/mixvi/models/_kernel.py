@@ -9,6 +9,7 @@ process; with fewer points training neglects what is left over (the projected pr
 
 import dataclasses
 import math
+from collections.abc import Callable
 from typing import Any, ClassVar
 
 import numpy as np
@@ -17,6 +18,7 @@ from .._arrays._namespace import namespace
 from .._errors import InputError
 from ._basis import (
     Basis,
+    Shared,
     kmeans,
     scaled_distances,
     spread_of,
@@ -136,6 +138,15 @@ class GaussianProcess(Basis):
         variance = xp.exp(2 * hyper["log_amplitude"])
         return variance * value, variance * slope
 
+    def covariance(self, shared: Shared, hyper: Hyper) -> tuple[Any, Callable[[Any], Hyper]]:
+        """Between all centres, the constant's share included, and how derivatives in it become
+        those in the hyperparameters."""
+        z = shared["centres"]
+        value, slope = self._kernel(z, z, hyper)
+        whole = value + self.constant**2
+        whole[np.diag_indices(len(z))] += JITTER * np.exp(2 * hyper["log_amplitude"])
+        return whole, lambda slopes: self._slopes_of((value, slope), z, z, hyper, slopes)
+
     def _factor(self, z: Any, hyper: Hyper) -> Any:
         xp = namespace(hyper["log_width"])
         own = self._kernel(z, z, hyper)[0]
@@ -155,7 +166,10 @@ class GaussianProcess(Basis):
         return {name: own[name] + across[name] for name in own}
 
     def _kernel_slopes(self, x: Any, z: Any, hyper: Hyper, slopes: Any) -> Hyper:
-        value, slope = self._kernel(x, z, hyper)
+        return self._slopes_of(self._kernel(x, z, hyper), x, z, hyper, slopes)
+
+    def _slopes_of(self, kernel: Any, x: Any, z: Any, hyper: Hyper, slopes: Any) -> Hyper:
+        value, slope = kernel
         inverse = np.exp(-2 * hyper["log_width"])
         by_feature = inverse * spread_of(slopes * slope, x, z)
         own = by_feature if self.per_feature else by_feature.sum()

@@ -177,6 +177,23 @@ class OnePredictor(ModelDensity):
                 slopes.append({k: a @ (one[0] @ rule.weights) for k, one in own.items()})
         return Expectation(value, gradient, cross, self._sum_slopes(*slopes))
 
+    def site_slopes(self, centre, covariances, rule):
+        y, sd = self.y[:, None], np.sqrt(covariances)
+        eta = centre[:, None] + sd[:, None] * rule.z
+        value, slope = self.likelihood.derivatives(y, eta, self.hyper, 1)
+        bend = slope @ (rule.weights * rule.z) / np.where(sd > 0, sd, 1.0)
+        return value @ rule.weights, self.weight * (slope @ rule.weights), -self.weight * bend
+
+    def point_sites(self, mean):
+        own = self.predictors_at(mean)
+        eta = own if self.offset is None else own + self.offset
+        _, slope, bend = self.likelihood.derivatives(self.y, eta, self.hyper, 2)
+        return self.weight * (slope - bend * own), -self.weight * bend
+
+    def predictors_at(self, mean: np.ndarray) -> np.ndarray:
+        """`Phi mean`."""
+        return np.concatenate([block.phi @ mean for block in self.blocks()])
+
     def of_sites(self, mean, slope, curvature):
         hessian, pull = np.zeros((self.dim, self.dim)), -self._prior_times(mean)
         for block in self.blocks():

@@ -45,6 +45,10 @@ class Precision:
     def is_diagonal(self) -> bool:
         return self.matrix.ndim == 1
 
+    @property
+    def is_one(self) -> bool:
+        return self.is_diagonal and bool((self.matrix == 1.0).all())
+
     def times(self, columns: np.ndarray) -> np.ndarray:
         """`Lambda_0 X` for `X` (size, ...)."""
         if self.is_diagonal:

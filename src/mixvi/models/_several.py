@@ -197,6 +197,22 @@ class SeveralPredictors(ModelDensity):
             return 2 * phi * (diagonal @ (root**2).reshape(self.n_predictors, -1))
         return 2 * np.einsum("nkl,nkld->nd", in_covariance, spread, optimize=True)
 
+    def site_slopes(self, centre, covariances, rule):
+        factor, a = row_roots(covariances), self.weight
+        value, slope, in_root = self._at_nodes(
+            self.y, centre[:, :, None], factor, self.groups, rule
+        )
+        curvature = -2 * a[:, None, None] * root_slopes(factor, in_root)
+        return value, a[:, None] * slope, curvature
+
+    def point_sites(self, mean):
+        w, a = self._by_output(mean), self.weight
+        own = np.concatenate([block.phi @ w for block in self.blocks()])
+        eta = own if self.offset is None else own + self.offset
+        slope = self.likelihood.several(self.y, eta[:, :, None], self.hyper)[1][:, :, 0]
+        curvature = -a[:, None, None] * self.likelihood.several_hessians(self.y, eta, self.hyper)
+        return a[:, None] * slope + (curvature @ own[:, :, None])[:, :, 0], curvature
+
     def of_sites(self, mean, slope, curvature):
         hessian, pull = np.zeros((self.dim, self.dim)), -self._prior_times(mean)
         for block in self.blocks():
@@ -214,16 +230,21 @@ class SeveralPredictors(ModelDensity):
     def _over_nodes(
         self, block: Block, mean: np.ndarray, factor: np.ndarray, rule: Nodes
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """`E l`, `E l'` and `E l' zeta^T` of every row; few rows at a time, which stay in the
-        processor's cache."""
-        n, k = len(block.y), self.n_predictors
+        """`E l`, `E l'` and `E l' zeta^T` of every row."""
         centre = self._eta(block, mean[None])
+        return self._at_nodes(block.y, centre, factor, self.groups[block.which], rule)
+
+    def _at_nodes(
+        self, y: np.ndarray, centre: np.ndarray, factor: np.ndarray, group: np.ndarray, rule: Nodes
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+        """Few rows at a time, which stay in the processor's cache."""
+        n, k = len(y), self.n_predictors
         values, slopes, in_root = np.empty(n), np.empty((n, k)), np.empty((n, k, k))
-        nodes, group = _by_set(rule), self.groups[block.which] % SETS
+        nodes, group = _by_set(rule), group % SETS
         for some in slices(n, max(1, IN_CACHE // (k * len(rule.weights)))):
             z = nodes[group[some]]
             eta = centre[some] + factor[some] @ z
-            value, slope = self.likelihood.several(block.y[some], eta, self.hyper)
+            value, slope = self.likelihood.several(y[some], eta, self.hyper)
             slope = slope * rule.weights
             values[some] = value @ rule.weights
             slopes[some], in_root[some] = slope.sum(2), slope @ z.transpose(0, 2, 1)
