@@ -5,6 +5,7 @@ there, so a run that was stopped ends with the same rows as one that was not.
 """
 
 import dataclasses
+import functools
 import math
 import os
 import platform
@@ -103,7 +104,17 @@ def _run_split(task: Task, index: int, methods: Sequence[str], emit: Emit) -> No
 
 def _density(task: Task, split: Split, size: int) -> tuple[Model, ModelDensity]:
     model = model_of(split, task.experiment, task.settings, size)
-    return model, model.density(split.x, split.y, seed=task.settings.seed)
+    density = model.density(split.x, split.y, seed=task.settings.seed)
+    if task.settings.protocol.iid_draws is not None and has_accelerator():
+        density = density.on_accelerator()
+    return model, density
+
+
+@functools.cache
+def has_accelerator() -> bool:
+    import jax
+
+    return jax.default_backend() != "cpu"
 
 
 def tuned(

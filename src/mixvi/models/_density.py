@@ -22,6 +22,7 @@ from .._arrays._draws import Nodes
 from .._arrays._roots import Root, is_diagonal, log_det
 from .._density._protocol import Density, OwnEvidence
 from .._density._target import precision_scope
+from ._accelerated import Accelerated
 from ._basis import Basis, Rows, Shared
 from ._likelihoods import Hyper, Likelihood, normal_logpdf
 from ._precision import Precision
@@ -63,6 +64,7 @@ class ModelDensity(Density):
     mode_tol = 1e-6
     # Which rows share their quadrature nodes, where there are several predictors.
     groups: Any = None
+    _accelerated: Any = None
 
     def __init__(
         self,
@@ -268,7 +270,20 @@ class ModelDensity(Density):
         return values, gradients
 
     def joint_gradients(self, points):
-        return self._at_points(points, learns=True)
+        if self._accelerated is None:
+            return self._at_points(points, learns=True)
+        square, pulled = self._prior_at_points(points)
+        values, gradients, slopes = self._accelerated(points, self.hyper)
+        of_rows = {name: slope / len(points) for name, slope in slopes.items()}
+        slope = self._sum_slopes(self._prior_slopes(float(square.mean())), of_rows)
+        return self._log_prior(square) + values, gradients - pulled, slope
+
+    def on_accelerator(self) -> "ModelDensity":
+        """The same, with gradients at many points (fixed draws) from JAX's default device: worth
+        its compilation where that is an accelerator and there are many passes over many draws."""
+        other = copy.copy(self)
+        other._accelerated = Accelerated(self)
+        return other
 
     @abc.abstractmethod
     def _at_points(
