@@ -3,7 +3,7 @@
 import numpy as np
 import pytest
 
-from mixvi import models
+from mixvi import InputError, models
 
 X = np.random.default_rng(0).normal(size=(40, 3))
 TARGETS = {
@@ -14,7 +14,14 @@ TARGETS = {
 }
 
 
-@pytest.mark.parametrize("basis", [models.RBF(7), models.RBF(7, per_feature=True), models.Linear()])
+BASES = [
+    models.RBF(7),
+    models.RBF(7, per_feature=True),
+    models.Linear(),
+]
+
+
+@pytest.mark.parametrize("basis", BASES)
 @pytest.mark.parametrize("name", TARGETS)
 def test_gradients_on_an_accelerator_are_those_of_numpy(basis, name):
     likelihood, y = TARGETS[name]
@@ -39,8 +46,11 @@ def test_points_go_in_pieces(monkeypatch):
         np.testing.assert_allclose(one, other, rtol=1e-12)
 
 
-def test_offsets_stay_with_numpy():
+def test_offsets_and_gaussian_processes_stay_with_numpy():
     likelihood, y = TARGETS["poisson"]
     density = models.Model(models.Linear(), likelihood).density(X, y, offset=np.ones(40))
-    with pytest.raises(NotImplementedError, match="offsets"):
+    with pytest.raises(InputError, match="offset"):
         density.on_accelerator()
+    process = models.Model(models.GaussianProcess(), likelihood).density(X, y)
+    with pytest.raises(InputError, match="Gaussian process"):
+        process.on_accelerator()

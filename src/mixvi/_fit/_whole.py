@@ -150,7 +150,7 @@ def _leading(tried: list[_Tried]) -> list[_Tried]:
     """The best few that, with what they still promise, may come to lead."""
     best = max(one.elbo for one in tried)
     ranked = sorted(tried, key=lambda one: -one.elbo)
-    going = [one for one in ranked if one.elbo + one.state.gain_left >= best]
+    going = [one for one in ranked if one.elbo + max(one.state.gain_left, 0.0) >= best]
     return (going if math.isfinite(best) else ranked)[:MOST_LEFT]
 
 

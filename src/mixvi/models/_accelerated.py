@@ -13,6 +13,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from .._density._target import precision_scope
+from .._errors import InputError
 from ._basis import Basis
 from ._by_jax import FLOAT64
 from ._likelihoods import Hyper, Likelihood
@@ -26,8 +27,9 @@ class Accelerated:
 
     def __init__(self, density: Any):
         basis, likelihood = density.basis, density.likelihood
-        if density.offset is not None:
-            raise NotImplementedError("offsets stay with NumPy")
+        if density.offset is not None or basis.has_amplitude:
+            what = "a Gaussian process" if basis.has_amplitude else "a density with an offset"
+            raise InputError(f"on_accelerator: {what} stays with NumPy.")
         self.program = _program(basis, likelihood, density.n_weights)
         at_once = MOST_PREDICTORS // (density.n_rows * density.n_predictors)
         self.points_at_once = max(1, at_once)

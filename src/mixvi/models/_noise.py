@@ -261,7 +261,8 @@ class Poisson(RealLikelihood):
 
     def derivatives(self, y, eta, hyper, order):
         del hyper
-        rate = namespace(eta).exp(eta)
+        with np.errstate(over="ignore"):  # far from the mode, where a search only looks
+            rate = namespace(eta).exp(eta)
         value = y * eta - rate - special(eta).gammaln(y + 1)
         return [value, y - rate, -rate, -rate][: order + 1]
 

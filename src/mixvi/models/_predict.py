@@ -149,31 +149,40 @@ class Predictive:
         return self._in_blocks(lambda some: self._quantiles(some, levels), both, 64 * len(levels))
 
     def _quantiles(self, both: dict[str, Any], levels: np.ndarray) -> np.ndarray:
-        """By bisection of the predictive distribution function, from a bracket that grows."""
+        """By bisection of the predictive distribution function, from a bracket that grows; of
+        counts in `log(1 + y)`."""
         likelihood, hyper = self.model.likelihood, self.hyper
         assert isinstance(likelihood, RealLikelihood)
         mean, variance = self._moments(both)
         mean, sd = mean[:, None], np.sqrt(variance)[:, None]
 
-        def share(y: np.ndarray) -> np.ndarray:
+        counts = likelihood.discrete
+
+        def share(at: np.ndarray) -> np.ndarray:
+            y = np.expm1(at) if counts else at
             return np.asarray(likelihood.predictive_cdf(y, mean, sd, hyper))
 
         centre = np.asarray(likelihood.mean(mean, hyper)) + 0 * levels
         width = sd + np.asarray(likelihood.spread(hyper)) + 0 * levels
         low, high = centre - width, centre + width
-        while np.isfinite(width).all():
+        if counts:  # nothing is below zero
+            width = np.minimum(width, 1.0)
+            low, high = np.full_like(width, -0.5), np.log1p(centre) + width
+        while True:
             too_high, too_low = share(low) > levels, share(high) < levels
-            if not (too_high.any() or too_low.any()):
+            grows = (too_high | too_low) & np.isfinite(width) & ~np.isnan(low + high)
+            if not grows.any():
                 break
-            low, high = np.where(too_high, low - width, low), np.where(too_low, high + width, high)
-            width = 2 * width
+            low = np.where(too_high & grows, low - width, low)
+            high = np.where(too_low & grows, high + width, high)
+            width = np.where(grows, 2 * width, width)
         for _ in range(60):
             middle = 0.5 * (low + high)
             below = share(middle) < levels
             low, high = np.where(below, middle, low), np.where(below, high, middle)
             if (high - low <= 1e-12 * (1 + np.abs(middle))).all():
                 break
-        return np.ceil(low) + 0.0 if likelihood.discrete else 0.5 * (low + high)
+        return np.ceil(np.expm1(low)) + 0.0 if counts else 0.5 * (low + high)
 
     # --- draws --------------------------------------------------------------------------------
 

@@ -18,6 +18,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 
 import numpy as np
 
+from ._kernel import GaussianProcess
 from ._likelihoods import Hyper, Likelihood
 from ._likelihoods import Softmax as SoftmaxLikelihood
 from ._resolvent import Diagonal, IndefiniteError, Softmax, Values
@@ -312,10 +313,11 @@ ALL = "all"
 def points_of(density: "ModelDensity") -> Any:
     """The point of every row, `ALL` where each row is one; None where this is another model."""
     basis, likelihood = density.basis, density.likelihood
-    if not hasattr(basis, "covariance") or not density.precision.is_one:
+    # A subclass may say other things of its columns or classes than these closed forms know.
+    if type(basis) is not GaussianProcess or not density.precision.is_one:
         return None
     if density.n_predictors > 1:
-        if not isinstance(likelihood, SoftmaxLikelihood) or density.offset is not None:
+        if type(likelihood) is not SoftmaxLikelihood or density.offset is not None:
             return None
         if not (density.weight > 0).all():
             return None
