@@ -37,17 +37,9 @@ def _gaussian(square: Any) -> tuple[Any, Any]:
     return value, value
 
 
-def _root(square: Any) -> Any:
-    """JAX's derivative of a square root is not a number at zero, where all these have one."""
-    xp = namespace(square)
-    return (
-        np.sqrt(square) if xp is np else xp.sqrt(xp.where(square > 0, square, 1.0)) * (square > 0)
-    )
-
-
 def _exponential(square: Any) -> tuple[Any, Any]:
     xp = namespace(square)
-    r = _root(square)
+    r = xp.sqrt(square)
     value = xp.exp(-r)
     # The slope is infinite at r = 0, where the distance that it multiplies is zero.
     return value, value / xp.where(r > 0, r, 1.0)
@@ -55,14 +47,14 @@ def _exponential(square: Any) -> tuple[Any, Any]:
 
 def _matern32(square: Any) -> tuple[Any, Any]:
     xp = namespace(square)
-    r = SQRT3 * _root(square)
+    r = SQRT3 * xp.sqrt(square)
     decay = xp.exp(-r)
     return (1 + r) * decay, 3 * decay
 
 
 def _matern52(square: Any) -> tuple[Any, Any]:
     xp = namespace(square)
-    r = SQRT5 * _root(square)
+    r = SQRT5 * xp.sqrt(square)
     decay = xp.exp(-r)
     return (1 + r + r * r / 3) * decay, (5 / 3) * (1 + r) * decay
 
