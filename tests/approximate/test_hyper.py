@@ -143,8 +143,14 @@ def test_a_density_that_factorises_has_the_same_slope():
 
 
 @pytest.mark.parametrize("begin", [0.0, -3.0])
-def test_the_whole_covariance_learns_the_hyperparameter_of_a_conjugate_model(begin):
-    """y ~ N(w, 1), w ~ N(0, v): the evidence is highest where 1 + v is the mean square of y."""
+@pytest.mark.parametrize("has_laplace", [True, False])
+def test_the_whole_covariance_learns_the_hyperparameter_of_a_conjugate_model(
+    begin, has_laplace, monkeypatch
+):
+    """y ~ N(w, 1), w ~ N(0, v): the evidence is highest where 1 + v is the mean square of y. Also
+    where there is no Laplace Gaussian to be carried along with."""
+    if not has_laplace:
+        monkeypatch.setattr(Evidence, "at", lambda self, theta: None)
     y = np.array([1.0, -3.0, 2.0, 4.0, 0.5])
 
     def log_density(w, h):

@@ -241,3 +241,16 @@ def test_newton_backs_away_from_what_is_not_finite():
     assert found.code is Code.OK
     assert found.n_damped > 0
     assert math.isclose(found.place.point[0], 2.0, rel_tol=1e-8)
+
+
+def test_a_search_that_rises_by_no_more_than_noise_gives_up():
+    """A gradient that promises a rise which values never show."""
+    passes = []
+
+    def level(point):
+        passes.append(point)
+        return 0.0, np.ones(2)
+
+    found = quasi_newton(level, np.zeros(2), Stop(gain=1e-6), 1e-16, noise=10.0)
+    assert found.code is Code.BOUND_STUCK
+    assert len(passes) < 10

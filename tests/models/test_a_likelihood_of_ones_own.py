@@ -55,11 +55,8 @@ def test_it_is_learnt_predicts_and_is_scored():
     assert scores[0] > scores[1]
 
 
-def test_its_density_has_the_derivatives():
-    rng = np.random.default_rng(1)
-    x, y = rng.standard_normal((15, 2)), rng.standard_normal(15)
-    density = models.Model(models.RBF(4), DoubleExponential()).density(x, y)
-    w = 0.3 * rng.standard_normal(density.dim)
+def check_derivatives(density, w):
+    """Gradient, Hessian and slopes in the hyperparameters, against differences."""
     _, gradient, hessian = density.curvature(w)
     close = {"rtol": 1e-5, "atol": 1e-5}
     np.testing.assert_allclose(
@@ -70,6 +67,14 @@ def test_its_density_has_the_derivatives():
     joint = density.joint_gradients(w[None])[2]
     found = differences(lambda theta: density.at(theta).values(w[None])[0], density.theta)
     np.testing.assert_allclose(joint, found, **close)
+
+
+def test_its_density_has_the_derivatives():
+    rng = np.random.default_rng(1)
+    x, y = rng.standard_normal((15, 2)), rng.standard_normal(15)
+    density = models.Model(models.RBF(4), DoubleExponential()).density(x, y)
+    w = 0.3 * rng.standard_normal(density.dim)
+    check_derivatives(density, w)
 
 
 class Counts(models.Likelihood):
@@ -256,16 +261,7 @@ def test_a_subclass_has_the_derivatives_of_its_own_values(name):
     density.weight = 2 * density.weight
     twice = density.values(w[None])[0] - twice
     assert twice == pytest.approx(rows.sum(), abs=1e-9)
-    close = {"rtol": 1e-5, "atol": 1e-5}
-    _, gradient, hessian = density.curvature(w)
-    np.testing.assert_allclose(
-        gradient, differences(lambda w: density.values(w[None])[0], w), **close
-    )
-    expected = differences(lambda w: density.gradients(w[None])[1][0], w)
-    np.testing.assert_allclose(hessian, expected, **close)
-    joint = density.joint_gradients(w[None])[2]
-    found = differences(lambda theta: density.at(theta).values(w[None])[0], density.theta)
-    np.testing.assert_allclose(joint, found, **close)
+    check_derivatives(density, w)
 
 
 def test_a_subclass_is_integrated_by_its_own_values():

@@ -219,15 +219,26 @@ def evidence_scale(density: Density, theta: Hyper, share: float) -> Callable[[Hy
     """The inverse Hessian of minus the evidence, by differences, where the data are `share` of
     those of another density; None where there is none."""
     evidence = EvidenceItself(density, np.zeros(density.dim), "raise", is_rough=True)
-    here = evidence(theta)[1]
-    block = np.stack(
-        [(here - evidence(theta + step)[1]) for step in DIFFERENCE * np.eye(len(theta))]
-    )
-    if not np.isfinite(block).all() or evidence.last is None:
+    found = evidence_curvature(evidence, theta, DIFFERENCE)
+    if found is None:
         return None
-    values, vectors = np.linalg.eigh(0.5 * (block + block.T) / DIFFERENCE)
+    values, vectors = found
     inverse = (vectors * (share / np.maximum(np.abs(values), share))) @ vectors.T
     return lambda gradient: inverse @ gradient
+
+
+def evidence_curvature(
+    evidence: Evidence | EvidenceItself, theta: Hyper, difference: float
+) -> tuple[Hyper, Float[np.ndarray, "hyper hyper"]] | None:
+    """Eigenvalues and eigenvectors of minus the evidence's Hessian, by differences of its gradient;
+    None where an evidence is missing."""
+    seen = [evidence(theta)] + [evidence(theta + e) for e in difference * np.eye(len(theta))]
+    if not all(math.isfinite(value) for value, _ in seen):
+        return None
+    here, *there = (gradient for _, gradient in seen)
+    block = np.stack([(here - one) / difference for one in there])
+    values, vectors = np.linalg.eigh(0.5 * (block + block.T))
+    return values, vectors
 
 
 def _so_far(evidence: Evidence | EvidenceItself, found: Summit) -> tuple[Laplace, Tuned]:

@@ -18,7 +18,7 @@ from jaxtyping import Float
 
 from .._density._protocol import Density, Rule
 from .._errors import Code
-from ._evidence import LONGEST_STEP, Evidence, LaplaceAt, is_usable
+from ._evidence import LONGEST_STEP, Evidence, LaplaceAt, evidence_curvature, is_usable
 from ._laplace import Laplace
 from ._search import Stop, quasi_newton
 from ._stein import Past, Square, SteinState, Vector, stein
@@ -90,7 +90,10 @@ class Profile:
     def __call__(self, theta: Hyper) -> tuple[float, Hyper]:
         nowhere = -math.inf, np.zeros_like(theta)
         frame = self.evidence.at(theta)
-        if self.best is not None and (frame is None or self.n_passes >= self.stop.max_steps):
+        # Where Laplace's Gaussian is lost on the way, so is the sense of the step; where there was
+        # none from the start, the Gaussian goes on from where it was.
+        is_lost = frame is None and self.frame is not None
+        if self.best is not None and (is_lost or self.n_passes >= self.stop.max_steps):
             return nowhere
         state = self._solved(theta, frame)
         self.n_passes += state.n_passes
@@ -151,13 +154,8 @@ def carried(mean: Vector, root: Square, old: Laplace, new: Laplace) -> tuple[Vec
 def _information(evidence: Evidence, theta: Hyper) -> Float[np.ndarray, "hyper hyper"]:
     """Minus the curvature of Laplace's evidence, nearly that of `F`; positive, and no unit of it is
     more than one of the user's own."""
-    here = evidence.at(theta)
-    steps = DIFFERENCE * np.eye(len(theta))
-    there = [evidence.at(theta + step) for step in steps]
-    eye = np.eye(len(theta))
-    if here is None or any(one is None for one in there):
-        return eye
-    slopes = [(here.gradient - one.gradient) / DIFFERENCE for one in there if one is not None]
-    block = np.stack(slopes)
-    values, vectors = np.linalg.eigh(0.5 * (block + block.T))
+    found = evidence_curvature(evidence, theta, DIFFERENCE)
+    if found is None:
+        return np.eye(len(theta))
+    values, vectors = found
     return (vectors * np.maximum(np.abs(values), 1.0)) @ vectors.T
