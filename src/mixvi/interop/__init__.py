@@ -1,0 +1,1 @@
+"""Adaptors to other libraries, one module each; none is imported before it is asked for."""

@@ -1,0 +1,38 @@
+"""What an adaptor hands on to ArviZ and pandas: draws under the names that people gave."""
+
+import dataclasses
+from typing import Any, Protocol
+
+import numpy as np
+from jaxtyping import Float
+
+from .._fit._posterior import Posterior
+
+
+@dataclasses.dataclass(frozen=True)
+class Labelled:
+    """Draws of everything that has a name in a model; every array begins with the axis of draws.
+
+    `dims` names the other axes of a variable, `coords` gives labels along them. `log_p` and `log_q`
+    are the log densities of the posterior, unnormalised, and of the Gaussian at the draws, both over
+    the unbounded parameters; `log_p` is None where the model is not at hand.
+    """
+
+    draws: dict[str, np.ndarray]
+    log_q: Float[np.ndarray, " n"]
+    log_p: Float[np.ndarray, " n"] | None = None
+    dims: dict[str, tuple[str, ...]] = dataclasses.field(default_factory=dict)
+    coords: dict[str, Any] = dataclasses.field(default_factory=dict)
+    log_likelihood: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    observed_data: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
+    constant_data: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
+
+
+class OfModel(Protocol):
+    """What an adaptor's `fit` makes: the Gaussian over a model's unbounded parameters, and draws of
+    the model's own variables."""
+
+    @property
+    def post(self) -> Posterior: ...
+
+    def labelled(self, n: int, key: Any = 0) -> Labelled: ...
