@@ -24,6 +24,9 @@ from ._density import Block, ModelDensity, slices, some_points
 
 # Products of columns that are kept; numbers of a temporary array that stays in the cache.
 PRODUCTS_KEPT, SMALL = 2**23, 2**15
+# Rows with the same nodes go together where these have so many predictors at nodes in all, or fewer
+# rows than this make a small array.
+LARGE_SET, ROWS_OF_A_SET = 2**13, 4
 
 
 class SeveralPredictors(ModelDensity):
@@ -291,11 +294,24 @@ class SeveralPredictors(ModelDensity):
         group = group % SETS
         # Products with (zeta, 1), and of the slopes with the same, weighted.
         affine = np.concatenate([factor, centre], axis=2)
-        for some in slices(n, SMALL // (k * len(rule.weights))):
-            one = some.stop - some.start == 1
-            of = slice(group[some.start], group[some.start] + 1) if one else group[some]
-            value, slope = self.likelihood.several(y[some], affine[some] @ nodes[of], self.hyper)
-            values[some], sums[some] = value @ rule.weights, slope @ weighted[of]
+        each = k * len(rule.weights)
+        few, of_a_set = SMALL // each, n * each // SETS
+        if few >= ROWS_OF_A_SET and of_a_set < LARGE_SET:
+            for some in slices(n, few):
+                eta = affine[some] @ nodes[group[some]]
+                value, slope = self.likelihood.several(y[some], eta, self.hyper)
+                values[some], sums[some] = value @ rule.weights, slope @ weighted[group[some]]
+        else:  # rows that share their nodes go together, in larger products
+            for one in np.unique(group):
+                mine = np.flatnonzero(group == one)
+                for some in slices(len(mine), max(few, ROWS_OF_A_SET)):
+                    rows = mine[some]
+                    eta = (affine[rows].reshape(-1, k + 1) @ nodes[one]).reshape(len(rows), k, -1)
+                    value, slope = self.likelihood.several(y[rows], eta, self.hyper)
+                    values[rows] = value @ rule.weights
+                    sums[rows] = (slope.reshape(len(rows) * k, -1) @ weighted[one]).reshape(
+                        -1, k, k + 1
+                    )
         return values, sums[:, :, k].copy(), np.ascontiguousarray(sums[:, :, :k])
 
     @property
