@@ -258,7 +258,7 @@ def _shares(eta: Any) -> Any:
 
 def _several_unshifted(y: np.ndarray, eta: np.ndarray, order: int) -> tuple[Any, ...] | None:
     """In fewer passes, and one array, where no exponential can overflow or all of them vanish."""
-    if not (-LARGEST < eta.min(initial=0.0) and eta.max(initial=0.0) < LARGEST):
+    if not max(eta.max(initial=0.0), -eta.min(initial=0.0)) < LARGEST:
         return None
     n, classes = np.arange(len(y)), y.astype(int)
     e = np.exp(eta)

@@ -8,7 +8,7 @@ The rule's nodes zeta are in K dimensions; the bound's derivative in `S_n` follo
 
     V_n = E[l' zeta^T],    dS_n = (1/2) L^-T (F + F^T) L^-1,    F = tril(L^T V), its diagonal halved
 
-Blocks of `P` and all `S_n` are products with the `phi_i phi_j`, i <= j, of the rows, which are kept.
+Blocks of `P` and all `S_n` are products with `phi_i phi_j`, i <= j, of all rows, which are kept.
 """
 
 import functools
@@ -20,7 +20,6 @@ from .._arrays._draws import SETS, Nodes
 from .._arrays._roots import is_diagonal
 from .._density._protocol import EvidenceSlopes, Expectation
 from ._density import Block, ModelDensity, slices, some_points
-
 
 # Products of columns that are kept; numbers of a temporary array that stays in the cache.
 PRODUCTS_KEPT, SMALL = 2**23, 2**15
@@ -108,8 +107,7 @@ class SeveralPredictors(ModelDensity):
         if self.n_rows * size * (size + 1) // 2 > PRODUCTS_KEPT:
             return None
         if first not in self._products:
-            row, column, _ = pairs(size)
-            made, begin = np.empty((len(block.phi), len(row))), 0
+            made, begin = np.empty((len(block.phi), size * (size + 1) // 2)), 0
             for i in range(size):
                 end = begin + size - i
                 np.multiply(block.phi[:, i : i + 1], block.phi[:, i:], out=made[:, begin:end])
@@ -161,9 +159,7 @@ class SeveralPredictors(ModelDensity):
         row, column, _ = pairs(k)
         parts = covariance.reshape(k, size, k, size)[row, :, column, :]
         # Two blocks that are each other's transposes have the same factor.
-        both = np.where(row == column, 0.5, 1.0)[:, None, None] * (
-            parts + parts.transpose(0, 2, 1)
-        )
+        both = np.where(row == column, 0.5, 1.0)[:, None, None] * (parts + parts.transpose(0, 2, 1))
         wide = both.transpose(2, 0, 1).reshape(size, -1)
         by, found = by[:, row, column], np.empty((len(phi), size))
         for some in slices(len(phi), max(32, SMALL // wide.shape[1])):
