@@ -92,7 +92,7 @@ class ModelDensity(Density):
         self.values_at_once = max(1, MOST_AT_ONCE // max(1, len(y) * self.n_predictors))
         self._points = points_of(self)
         self.has_own_evidence = self._points is not None
-        self.has_best_gaussian = basis.has_amplitude
+        self.has_best_gaussian = basis.has_amplitude or self.n_predictors > 1
         self._bind(hyper)
 
     # --- hyperparameters ----------------------------------------------------------------------
