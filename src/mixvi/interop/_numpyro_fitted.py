@@ -8,6 +8,7 @@ from typing import Any
 import jax
 import numpy as np
 from jax import lax
+from numpyro.distributions import biject_to
 from numpyro.infer import Predictive, log_likelihood
 
 from .._density._target import precision_scope
@@ -156,6 +157,21 @@ class Fitted:
         made = Predictive(self.call.model, self.sample(key, n), params=self.params or None)
         return made(_jax_key(key), *args, **kwargs)
 
+    # --- NumPyro's own unbounded parameters ---------------------------------------------------
+
+    def unconstrained_places(self, names: list[str]) -> np.ndarray:
+        """Where those of these sites, one site after the other, stand in `post.cov`."""
+        structure = self.post.structure
+        its = structure.unravel(np.arange(structure.size))
+        parameter = {site.name: site.parameter for site in self.sites.latent}
+        return np.concatenate([np.ravel(its[parameter[name]]) for name in names])
+
+    def constrain(self, site: dict, flat: Any) -> Any:
+        """The value of a site of a trace, of one flat point."""
+        structure = self.post.structure
+        (parameter,) = (one.parameter for one in self.sites.latent if one.name == site["name"])
+        return biject_to(site["fn"].support)(structure.unravel(flat)[parameter])
+
     # --- numbers ------------------------------------------------------------------------------
 
     @functools.cached_property
@@ -275,11 +291,3 @@ def _filled(x: np.ndarray, size: int) -> np.ndarray:
 
 def _jax_key(key: Any) -> Any:
     return jax.random.key(key) if isinstance(key, int | np.integer) else key
-
-
-def unconstrained_places(fitted: Fitted, names: list[str]) -> np.ndarray:
-    """Where NumPyro's unbounded parameters, site by site in this order, stand in `post.cov`."""
-    structure = fitted.post.structure
-    its = structure.unravel(np.arange(structure.size))
-    parameter = {site.name: site.parameter for site in fitted.sites.latent}
-    return np.concatenate([np.ravel(its[parameter[name]]) for name in names])

@@ -14,7 +14,7 @@ from numpyro.util import not_jax_tracer
 
 from .._errors import InputError
 from ._numpyro_fit import fit
-from ._numpyro_fitted import Fitted, unconstrained_places
+from ._numpyro_fitted import Fitted
 
 
 class AutoMVI(AutoMultivariateNormal):
@@ -74,7 +74,7 @@ class AutoMVI(AutoMultivariateNormal):
         self._refuse(self.prototype_trace)
         with handlers.block():
             self.fitted = fit(self.model, *args, **self.options, **kwargs)
-        places = unconstrained_places(self.fitted, list(self._init_locs))
+        places = self.fitted.unconstrained_places(list(self._init_locs))
         law = self.fitted.post.law
         cov = law.cov[np.ix_(places, places)]
         self._init_latent = jnp.asarray(law.mean[places])
