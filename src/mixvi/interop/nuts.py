@@ -19,7 +19,8 @@ import jax.tree_util as jtu
 import numpy as np
 from jaxtyping import Float, PyTree
 
-from .._density._target import precision_scope
+from .._density._data import cast_leaves
+from .._density._target import precision_scope, traced_in
 from .._errors import InputError
 from .._fit._posterior import Posterior
 
@@ -95,21 +96,26 @@ def nutpie(post: Any, log_density: Callable | None = None, data: PyTree = None) 
         from nutpie.compiled_pyfunc import from_pyfunc
     except ImportError as err:
         raise ImportError("this takes nutpie: pip install nutpie") from err
-    value = unbounded(post, log_density, data)
+    log_density, data = _model(post, log_density, data)
     post = _posterior(post)
+    with precision_scope(DOUBLE):
+        data = jax.device_put(cast_leaves(data, DOUBLE, "data"))
+    value = unbounded(post, log_density, data)
     law, shown = post.law, post._shown
     mean, root = law.mean.astype(float), law.colour(np.eye(post.dim)).astype(float) - law.mean
 
     def of_z(z: Any) -> Any:
         return value(post.structure.unravel(mean + z @ root))
 
+    # Here and now: nutpie calls from many threads, and NumPyro traces in one alone.
+    both = jax.jit(jax.value_and_grad(of_z))
+    traced = traced_in(DOUBLE, lambda: both.trace(np.zeros(post.dim)))
     with precision_scope(DOUBLE):
-        # Here and now: nutpie calls from many threads, and NumPyro traces in one alone.
-        both = jax.jit(jax.value_and_grad(of_z)).lower(np.zeros(post.dim)).compile()
+        program = traced.lower().compile()
 
     def slope(z: np.ndarray) -> tuple[float, np.ndarray]:
         with precision_scope(DOUBLE):
-            log_p, gradient = both(z)
+            log_p, gradient = program(z)
             return float(log_p), np.array(gradient, dtype=np.float64)
 
     def expanded(z: np.ndarray) -> dict[str, np.ndarray]:
