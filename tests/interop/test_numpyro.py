@@ -127,6 +127,7 @@ def exotic(n=3):
     numpyro.sample("circle", dist.VonMises(0.3, 4.0))
 
 
+@pytest.mark.filterwarnings("ignore:Continuous inference poorly handles circular")
 def test_every_support_has_its_jacobian_and_its_place():
     """At draws: NumPyro's own potential over its own unbounded parameters. That holds only if maps,
     Jacobians and places agree."""
@@ -138,7 +139,8 @@ def test_every_support_has_its_jacobian_and_its_place():
     names = [site.name for site in fitted.sites.latent]
     flat = np.random.default_rng(0).normal(size=(4, fitted.post.dim))
     values = fitted._of_parameters(fitted.post._tree(flat), 4)
-    assert fitted.sites.unnamed and len(fitted.sites.kinds) >= 4
+    assert len(fitted.sites.unnamed) == 4
+    assert len(fitted.sites.kinds) == 4
     with jax.enable_x64(True):
         info = initialize_model(jax.random.key(0), exotic)
         for i, point in enumerate(flat):
@@ -153,7 +155,7 @@ def test_every_support_has_its_jacobian_and_its_place():
             theirs = info.postprocess_fn(z)
             for name in names:
                 np.testing.assert_allclose(values[name][i], theirs[name], rtol=1e-7, atol=1e-9)
-    assert "log low" not in fitted.post.names and "logit low" in fitted.post.names
+    assert {"logit low", "logit part", "sticks share[0]"} <= set(fitted.post.names)
     assert "corr_cholesky root[0]" in fitted.post.names
 
 
@@ -309,7 +311,7 @@ def test_float64_with_float32_data():
 
 
 def test_float64_after_float32():
-    """JAX keeps constants of captured arrays: they must not stay float32, nor break what follows."""
+    """JAX keeps constants of captured arrays: they neither stay float32 nor break what follows."""
     y = Y / 3
 
     def model():
@@ -402,7 +404,7 @@ def test_discrete_sites_are_summed_out():
 
 def test_funsor_is_missing(monkeypatch):
     monkeypatch.setitem(sys.modules, "funsor", None)
-    with pytest.raises(mixvi.InputError, match=r"discrete sites, 'k': .* pip install funsor"):
+    with pytest.raises(mixvi.InputError, match=r"discrete sites, 'k': .*pip install funsor"):
         mvi.fit(mixture, Y)
 
 
@@ -447,7 +449,8 @@ def test_imports_are_lazy():
     code = (
         "import sys, mixvi, mixvi.interop; "
         "assert not {'numpyro', 'blackjax', 'funsor', 'nutpie'} & set(sys.modules); "
-        "import mixvi.interop.nuts; assert not {'numpyro', 'blackjax', 'nutpie'} & set(sys.modules); "
+        "import mixvi.interop.nuts; "
+        "assert not {'numpyro', 'blackjax', 'nutpie'} & set(sys.modules); "
         "import time, numpyro, numpyro.infer.autoguide; began = time.process_time(); "
         "import mixvi.interop.numpyro; took = time.process_time() - began; "
         "assert 'funsor' not in sys.modules; assert took < 2, took"

@@ -11,6 +11,7 @@ import numpy as np
 from numpyro.infer.initialization import init_to_feasible, init_to_median, init_to_uniform
 
 from .._density._data import cast_leaves
+from .._density._target import precision_scope
 from .._errors import InputError, NonFiniteError
 from .._fit._options import DEFAULTS
 from .._fit._posterior import Posterior
@@ -72,7 +73,8 @@ def fit(model: Callable, *args: Any, **kwargs: Any) -> Fitted:
 
 def _fit(call: Call, options: dict[str, Any]) -> Fitted:
     init = options.pop("init", None)
-    data = cast_leaves(call.data, DOUBLE, "the model's arguments")
+    with precision_scope(DOUBLE):
+        data = cast_leaves(call.data, DOUBLE, "the model's arguments")
     if isinstance(init, Fitted | Posterior):
         sites, _ = _looked(call, data, init_to_median())
         starts = [(init.post if isinstance(init, Fitted) else init, None)]

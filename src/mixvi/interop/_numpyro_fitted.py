@@ -134,13 +134,14 @@ class Fitted:
         """Those that do not depend on discrete sites, which are summed out and have no draws."""
         if not (self.sites.discrete and self.sites.deterministic):
             return self.sites.deterministic
-        w, data, hyper = self.post.mean, self.data, self.post.hyper
+        given = (self.post.mean, self.data, self.post.hyper)
 
-        def replay(seed: Any) -> dict:
-            return self.log_density.replay(w, data, hyper, seed)[1]
+        def replay(seed: Any, *given: Any) -> dict:
+            return self.log_density.replay(*given, seed)[1]
 
-        program = compiled(replay, jax.random.key(SEED))
-        first, *others = [program(jax.random.key(SEED + i)) for i in range(4)]
+        keys = [jax.random.key(SEED + i) for i in range(4)]
+        program = compiled(replay, keys[0], *given)
+        first, *others = [program(key, *given) for key in keys]
         return tuple(
             name
             for name in self.sites.deterministic
