@@ -1,14 +1,18 @@
 """The warm-up that NUTS is spared when it begins where a fit ended: six NumPyro models.
 
-    python benchmarks/handover.py > docs/results/parts/handover.md
+    python benchmarks/handover.py [MODEL ...]     goes on where it stopped; prints the page
 
 Four chains in float64. The standard: NumPyro's defaults (a diagonal mass matrix, adapted) and 1000
 steps of warm-up. Beside it, shorter standard warm-ups, and `NUTS(model, **nuts.numpyro(fitted))`
 with the dense mass matrix of the fit, which adapts the step size alone. A warm-up is long enough
 where the smallest effective sample size a draw is at least 0.8 of the standard's and R-hat of all
 parameters at most 1.02, over 500 draws a chain; gradients are leapfrog steps, of all chains.
+Rows are kept in docs/results/parts/handover_rows.jsonl.
 """
 
+import json
+import pathlib
+import sys
 import time
 import warnings
 
@@ -23,8 +27,9 @@ from numpyro.infer import MCMC, NUTS
 from mixvi.interop import numpyro as mvi
 from mixvi.interop import nuts
 
+ROWS = pathlib.Path(__file__).resolve().parent.parent / "docs/results/parts/handover_rows.jsonl"
 CHAINS, DRAWS = 4, 500
-STANDARD, OURS = (1000, 300, 100), (100, 50, 25)
+STANDARD, OURS = (1000, 200), (100, 25)
 SHARE, R_HAT = 0.8, 1.02
 
 
@@ -164,7 +169,7 @@ def run(kernel: NUTS, args: tuple, n_warmup: int) -> dict:
     }
 
 
-def enough(runs: dict[int, dict], standard: dict) -> int | None:
+def enough(runs: dict[str, dict], standard: dict) -> str | None:
     """The shortest warm-up that is; none that is shorter than one that is not."""
     found = None
     for n, one in runs.items():  # from long to short
@@ -174,57 +179,86 @@ def enough(runs: dict[int, dict], standard: dict) -> int | None:
     return found
 
 
-def rows(make) -> tuple[str, list[str], list[float]]:
+def measure(make) -> dict:
     model, args = make()
     began = time.process_time()
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         fitted = mvi.fit(model, *args)
     seconds = time.process_time() - began
-    standard = {n: run(NUTS(model), args, n) for n in STANDARD}
-    ours = {n: run(NUTS(model, **nuts.numpyro(fitted)), args, n) for n in OURS}
-    full = standard[STANDARD[0]]
-    detail = [
-        f"| {make.__name__} | {kind} {n} | {one['warmup']:,} | {one['ess']:.2f} | "
+    return {
+        "name": make.__name__,
+        "dim": fitted.post.dim,
+        "trust": fitted.trust,
+        "seconds": seconds,
+        "standard": {n: run(NUTS(model), args, n) for n in STANDARD},
+        "ours": {n: run(NUTS(model, **nuts.numpyro(fitted)), args, n) for n in OURS},
+    }
+
+
+def kept() -> dict[str, dict]:
+    lines = ROWS.read_text().splitlines() if ROWS.exists() else []
+    return {row["name"]: row for row in map(json.loads, lines)}
+
+
+# --- the page ---------------------------------------------------------------------------------
+
+
+def line(row: dict) -> tuple[str, list[float]]:
+    standard, ours = row["standard"], row["ours"]
+    full = standard[str(STANDARD[0])]
+    short, least = enough(standard, full), enough(ours, full)
+    cells = [row["name"], row["dim"], row["trust"], f"{row['seconds']:.1f}", f"{full['warmup']:,}"]
+    cells += [short or "-", least or "-"]
+    if least is None:
+        return "| " + " | ".join(map(str, [*cells, "-", "-", "-", "-"])) + " |", [np.nan] * 3
+    own = ours[least]
+    numbers = [one["warmup"] / own["warmup"] for one in (full, standard[short or str(STANDARD[0])])]
+    numbers.append(own["per_gradient"] / full["per_gradient"])
+    cells += [f"{own['warmup']:,}", *(f"{number:.1f}" for number in numbers)]
+    return "| " + " | ".join(map(str, cells)) + " |", numbers
+
+
+def details(row: dict) -> list[str]:
+    return [
+        f"| {row['name']} | {kind} {n} | {one['warmup']:,} | {one['ess']:.2f} | "
         f"{one['per_gradient']:.3f} | {one['r_hat']:.3f} |"
-        for kind, runs in (("standard", standard), ("hand-over", ours))
+        for kind, runs in (("standard", row["standard"]), ("hand-over", row["ours"]))
         for n, one in runs.items()
     ]
-    short, least = enough(standard, full), enough(ours, full)
-    spent = "-" if least is None else f"{ours[least]['warmup']:,}"
-    ratios = [
-        float("nan") if least is None else one["warmup"] / ours[least]["warmup"]
-        for one in (full, standard[short or STANDARD[0]])
-    ]
-    better = float("nan") if least is None else ours[least]["per_gradient"] / full["per_gradient"]
-    line = (
-        f"| {make.__name__} | {fitted.post.dim} | {fitted.trust} | {seconds:.1f} | "
-        f"{full['warmup']:,} | {short or '-'} | {least or '-'} | {spent} | "
-        f"{ratios[0]:.0f} | {ratios[1]:.0f} | {better:.1f} |"
-    )
-    return line, detail, [*ratios, better]
 
 
-def main() -> None:
-    numpyro.enable_x64()
-    made = [rows(make) for make in MODELS]
+def page(rows: list[dict]) -> None:
     print(
         "| model | D | trust | fit, CPU s | gradients of 1000 standard steps | "
         "standard steps enough | hand-over steps enough | their gradients | "
         "gradients saved, x, against 1000 | against enough | ESS a gradient, x |"
     )
     print("|---" * 11 + "|")
-    print("\n".join(line for line, _, _ in made))
-    middle = np.nanmedian(np.array([numbers for *_, numbers in made]), axis=0)
+    made = [line(row) for row in rows]
+    print("\n".join(text for text, _ in made))
+    middle = np.nanmedian(np.array([numbers for _, numbers in made]), axis=0)
     print(
         f"\nMedian: {middle[0]:.0f} times fewer gradients in the warm-up than 1000 standard steps, "
         f"{middle[1]:.0f} times fewer than the shortest standard one that is enough (of "
-        f"{', '.join(map(str, STANDARD))}); afterwards {middle[2]:.1f} times the effective draws "
-        "a gradient.\n"
+        f"{', '.join(map(str, STANDARD))}; ours of {', '.join(map(str, OURS))}); afterwards "
+        f"{middle[2]:.1f} times the effective draws a gradient.\n"
     )
     print("| model | warm-up | its gradients | ESS a draw | ESS a gradient | R-hat |")
     print("|---" * 6 + "|")
-    print("\n".join(line for _, detail, _ in made for line in detail))
+    print("\n".join(text for row in rows for text in details(row)))
+
+
+def main() -> None:
+    numpyro.enable_x64()
+    wanted = sys.argv[1:] or [make.__name__ for make in MODELS]
+    for make in MODELS:
+        if make.__name__ in wanted and make.__name__ not in kept():
+            row = measure(make)
+            with ROWS.open("a") as file:
+                file.write(json.dumps(row) + "\n")
+    rows = kept()
+    page([rows[make.__name__] for make in MODELS if make.__name__ in rows])
 
 
 if __name__ == "__main__":
