@@ -19,6 +19,7 @@ CORE = {
     "Evaluations to convergence: the paper's coordinates against ours": ["coordinates.py"],
     "The first call, and a warm one, beside a Laplace driven by SciPy": ["first_call.py"],
     "First fits beside NUTS": ["nuts.py"],
+    "NUTS from where a fit ended": ["handover.py"],
     "Warm time against hand-jitted code": ["speed.py"],
     "A thousand posteriors in one call": ["many.py"],
     "Peak memory": ["memory.py"],

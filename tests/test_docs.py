@@ -47,6 +47,7 @@ def assert_alike(printed: str, shown: str) -> None:
         "docs/modes.md",
         "docs/models.md",
         "docs/data.md",
+        "docs/numpyro.md",
     ],
 )
 def test_examples_in_documents(name, tmp_path, monkeypatch):
@@ -68,6 +69,8 @@ def test_examples_in_documents(name, tmp_path, monkeypatch):
         "mixvi.estimators._classifier",
         "mixvi.estimators._regressor",
         "mixvi.models._model",
+        "mixvi.interop._numpyro_fit",
+        "mixvi.interop._numpyro_guide",
         "reproduction.data",
     ],
 )
