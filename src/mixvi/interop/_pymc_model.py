@@ -108,17 +108,15 @@ class Reading:
     def refuse_random(self, log_density: Any) -> None:
         """A log density that draws random numbers: a minibatch, a simulator."""
         from pytensor.graph.traversal import ancestors
-        from pytensor.tensor.random.op import RandomVariable
+        from pytensor.tensor.random.type import RandomType
 
-        for variable in ancestors([log_density]):
-            node = variable.owner
-            if node is not None and isinstance(node.op, RandomVariable):
-                observed = [rv.name for rv in self.model.observed_RVs]
-                raise InputError(
-                    "the log density draws random numbers, so that it has no one value "
-                    f"({listed(observed)}: a pm.Minibatch or a simulator?): give all rows in the "
-                    "place of a minibatch."
-                )
+        if any(isinstance(one.type, RandomType) for one in ancestors([log_density])):
+            observed = [rv.name for rv in self.model.observed_RVs]
+            raise InputError(
+                f"the log density draws random numbers, so that it has no one value (is one of "
+                f"{listed(observed)} a pm.Minibatch or a simulator?): give all rows in the place "
+                "of a minibatch."
+            )
 
     # --- what comes back ----------------------------------------------------------------------
 

@@ -17,7 +17,7 @@ from .._errors import InputError
 from .._fit._posterior import Posterior
 from .._fit._weights import log_density_at
 from .._judge._psis import psis
-from ._labelled import Labelled, OfModel
+from ._labelled import Labelled
 
 # Of the random numbers that choose draws by their weights.
 CHOSEN = 20
@@ -30,7 +30,7 @@ Groups = dict[str, dict[str, np.ndarray]]
 
 
 def to_arviz(
-    post: Posterior | OfModel,
+    post: Any,
     n: int | None = 1000,
     key: Any = 0,
     *,

@@ -7,13 +7,13 @@ import numpy as np
 from .._errors import InputError
 from .._fit._posterior import Posterior
 from .._fit._summary import COLUMNS, SHOWN
-from ._labelled import OfModel, flat_columns, numbers_of
+from ._labelled import flat_columns, numbers_of
 
 # Draws behind a summary of a model's variables.
 N_SUMMARY = 4000
 
 
-def draws(post: Posterior | OfModel, n: int = 1000, key: Any = 0) -> Any:
+def draws(post: Any, n: int = 1000, key: Any = 0) -> Any:
     """A data frame with a row for every draw and a column for every number, named as in
     `summary()`; of a model's variables, by their labels: `theta[Choate]`.
 
@@ -29,7 +29,7 @@ def draws(post: Posterior | OfModel, n: int = 1000, key: Any = 0) -> Any:
     return _pandas().DataFrame(columns, columns=names).rename_axis("draw")
 
 
-def summary(post: Posterior | OfModel) -> Any:
+def summary(post: Any) -> Any:
     """A data frame with the numbers of `summary()`: a row for every parameter, its mean, standard
     deviation and quantiles. Of a model's variables by 4000 draws."""
     if isinstance(post, Posterior):
