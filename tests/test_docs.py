@@ -3,6 +3,7 @@
 import contextlib
 import doctest
 import importlib
+import importlib.util
 import io
 import pathlib
 import re
@@ -36,6 +37,15 @@ def assert_alike(printed: str, shown: str) -> None:
     np.testing.assert_allclose(ours, theirs, rtol=0.2, atol=5e-3)
 
 
+def needing(name: str, *libraries: str):
+    """A page or a module that is skipped, with a word, where these are not installed."""
+    missing = [one for one in libraries if importlib.util.find_spec(one) is None]
+    skipped = pytest.mark.skipif(bool(missing), reason=f"not installed: {', '.join(missing)}")
+    kinds = ("FutureWarning", "DeprecationWarning")  # theirs, not ours
+    theirs = pytest.mark.filterwarnings(*(f"ignore::{kind}" for kind in kinds), "ignore:::pytensor")
+    return pytest.param(name, marks=[skipped, theirs])
+
+
 @pytest.mark.parametrize(
     "name",
     [
@@ -48,6 +58,7 @@ def assert_alike(printed: str, shown: str) -> None:
         "docs/models.md",
         "docs/data.md",
         "docs/numpyro.md",
+        needing("docs/pymc.md", "pymc", "bambi"),
     ],
 )
 def test_examples_in_documents(name, tmp_path, monkeypatch):
@@ -71,6 +82,9 @@ def test_examples_in_documents(name, tmp_path, monkeypatch):
         "mixvi.models._model",
         "mixvi.interop._numpyro_fit",
         "mixvi.interop._numpyro_guide",
+        needing("mixvi.interop.pymc", "pymc"),
+        needing("mixvi.interop.arviz", "arviz"),
+        needing("mixvi.interop.pandas", "pandas"),
         "reproduction.data",
     ],
 )
