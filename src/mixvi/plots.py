@@ -16,6 +16,7 @@ from .metrics import reliability_curve
 
 try:
     import matplotlib.pyplot as plt
+    from matplotlib.ticker import MaxNLocator
 except ImportError as error:
     raise ImportError("mixvi.plots needs matplotlib: pip install 'mixvi[plots]'") from error
 
@@ -152,7 +153,7 @@ def _region(axes: Any, post: Posterior, x: _Shown, y: _Shown, level: float) -> N
 
 BLUE, ORANGE, GREY = "#0072b2", "#d55e00", "#8a8a8a"
 COLOURS = (BLUE, ORANGE, "#009e73", "#cc79a7", "#e69f00", "#56b4e9", "#5b5b5b", "#a0522d")
-MOST_SHOWN = 5000
+MOST_SHOWN, MOST_NUMBERED = 5000, 12
 
 
 def calibration(y: Any, proba: Any, axes: Any = None, n_bins: int = 10) -> Any:
@@ -167,7 +168,7 @@ def calibration(y: Any, proba: Any, axes: Any = None, n_bins: int = 10) -> Any:
     bars = np.maximum([bins.observed - low, high - bins.observed], 0.0)
     axes.errorbar(bins.predicted, bins.observed, bars, fmt="none", color=BLUE, lw=1.6, alpha=0.5)
     sizes = 30 + 170 * bins.count / bins.count.max()
-    axes.scatter(bins.predicted, bins.observed, sizes, color=BLUE, zorder=3)
+    axes.scatter(bins.predicted, bins.observed, sizes, color=BLUE, zorder=3, clip_on=False)
     axes.set(xlim=(-0.02, 1.02), ylim=(-0.02, 1.02), aspect="equal")
     axes.set(xlabel="predicted probability", ylabel="how often it happened")
     return axes
@@ -179,6 +180,30 @@ def _wilson(share: np.ndarray, n: Any) -> tuple[np.ndarray, np.ndarray]:
     middle = (share + z2 / (2 * n)) / (1 + z2 / n)
     half = np.sqrt(z2 * (share * (1 - share) / n + z2 / (4 * n**2))) / (1 + z2 / n)
     return middle - half, middle + half
+
+
+def confusion(y: Any, proba: Any, labels: Any, axes: Any = None) -> Any:
+    """How often each class (a line) was predicted to be each (a column): numbers of observations,
+    darker where they are a larger share of their line. (`y`: class indices.)
+
+    **Returns:** the matplotlib axes.
+    """
+    axes = axes or plt.subplots(figsize=(4.6, 4.2))[1]
+    y, proba = np.asarray(y).astype(int), np.asarray(proba, dtype=np.float64)
+    k = len(labels)
+    counts = np.bincount(y * k + proba.argmax(1), minlength=k * k).reshape(k, k)
+    share = counts / np.maximum(counts.sum(1, keepdims=True), 1)
+    axes.imshow(share, cmap="Blues", vmin=0, vmax=1.15)
+    for i, j in np.ndindex(k, k):
+        if counts[i, j] and k <= MOST_NUMBERED:
+            colour = "white" if share[i, j] > 0.6 else "black"
+            axes.text(j, i, f"{counts[i, j]:,}", ha="center", va="center", color=colour)
+    names = [_short(str(one), 10) for one in labels]
+    axes.set_xticks(range(k), names, rotation=90 if k > 4 else 0)
+    axes.set_yticks(range(k), names)
+    axes.grid(False)
+    axes.set(xlabel="predicted", ylabel="observed")
+    return axes
 
 
 def residuals(y: Any, predicted: Any, axes: Any = None) -> Any:
@@ -212,7 +237,12 @@ def coverage(below: Any, axes: Any = None) -> Any:
     held = (width[:, None] <= asked).mean(0)
     luck = 1.645 * np.sqrt(asked * (1 - asked) / len(width))
     axes.fill_between(
-        asked, np.clip(asked - luck, 0, 1), np.clip(asked + luck, 0, 1), color=GREY, alpha=0.25, lw=0
+        asked,
+        np.clip(asked - luck, 0, 1),
+        np.clip(asked + luck, 0, 1),
+        color=GREY,
+        alpha=0.25,
+        lw=0,
     )
     axes.plot([0, 1], [0, 1], "--", color=GREY, lw=1)
     axes.plot(asked, held, color=BLUE, lw=2)
@@ -250,7 +280,10 @@ def effects(
     if categories:
         axes.set_yticks(range(len(at)), [_short(one) for one in at])
         axes.set_ylim(len(at) - 0.5, -0.5)
-    elif share is not None:
+    else:
+        axes.xaxis.set_major_locator(MaxNLocator(5))
+        axes.xaxis.set_major_formatter(_tick)
+    if share is not None and not categories:
         _where_rows_are(axes, np.asarray(at, dtype=np.float64), np.asarray(share))
     if len(labels) > 1:
         axes.legend(fontsize="small", frameon=False)
@@ -272,6 +305,11 @@ def _where_rows_are(axes: Any, x: np.ndarray, share: np.ndarray) -> None:
     for at, dark in zip(x, shown, strict=True):
         left = [at - width / 2, at + width / 2]
         axes.fill_between(left, 0, 0.035, transform=below, color="k", alpha=0.55 * dark, lw=0)
+
+
+def _tick(value: float, _: Any = None) -> str:
+    """Without offsets, and with thousands told apart."""
+    return f"{value:,.0f}" if 1e4 <= abs(value) < 1e7 else f"{value:.6g}"
 
 
 def _short(text: str, most: int = 16) -> str:

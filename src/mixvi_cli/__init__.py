@@ -21,7 +21,9 @@ PREDICT = """\
 Predicts the rows of another file with the same columns: the most probable class and the probability
 of each, or the mean and an interval that holds so many new rows.
 """
-EXPLAIN = "Says what a model has learnt: the data as understood, how well it predicts, what matters."
+EXPLAIN = (
+    "Says what a model has learnt: the data as understood, how well it predicts, what matters."
+)
 
 
 def parser() -> argparse.ArgumentParser:

@@ -185,10 +185,10 @@ class Columns:
 
 
 def figure(value: float) -> str:
-    """Four digits, and no powers of ten where people write none."""
+    """Few digits, and no powers of ten where people write none."""
     if 1e4 <= abs(value) < 1e7:
         return f"{value:,.0f}"
-    return f"{value:.4g}"
+    return f"{value:.4g}" if abs(value) >= 1 else f"{value:.3g}"
 
 
 def plural(n: int, word: str) -> str:

@@ -118,7 +118,15 @@ def _effect(
     bounds = np.quantile(sizes, BAND)
     shown = tuple(at) if isinstance(column, Category) else tuple(float(one) for one in at)
     return Effect(
-        column.name, shown, share, setting.outputs, mean, low, high, float(overall), *bounds.tolist()
+        column.name,
+        shown,
+        share,
+        setting.outputs,
+        mean,
+        low,
+        high,
+        float(overall),
+        *bounds.tolist(),
     )
 
 
@@ -135,17 +143,17 @@ def _points(column: Column, values: np.ndarray) -> tuple[Any, Float[np.ndarray, 
     if not low < high:
         low, high = distinct[0], distinct[-1]
     at = np.linspace(low, high, N_POINTS)
+    if (distinct == np.round(distinct)).all():
+        at = np.unique(np.round(at))
     nearest = np.abs(values - at).argmin(1)
-    counts = np.bincount(nearest, minlength=N_POINTS)
+    counts = np.bincount(nearest, minlength=len(at))
     return at, counts / counts.sum()
 
 
 def _averaged(setting: Setting, x: np.ndarray, w: np.ndarray) -> Float[np.ndarray, "draws out"]:
     """`E(y | w)` over these rows, for every draw."""
     predictive = setting.predictive
-    rows = predictive.model.basis.rows(
-        (x - setting.centre) / setting.scale, predictive.shared
-    )
+    rows = predictive.model.basis.rows((x - setting.centre) / setting.scale, predictive.shared)
     design, rest = predictive.design_and_rest(rows)
     eta = w @ design.T  # (draws, n) or (draws, outputs, n)
     if rest is not None:

@@ -46,9 +46,7 @@ def silent(stage: str) -> None:
     del stage
 
 
-def fit_table(
-    path: str | Path, asked: Asked, tell: Callable[[str], None] = silent
-) -> Fitted:
+def fit_table(path: str | Path, asked: Asked, tell: Callable[[str], None] = silent) -> Fitted:
     """Reads the file and fits a model of the target; `tell` is told what is done."""
     tell("reading")
     raw = read(path, asked.options)
@@ -144,9 +142,7 @@ def _fitted(
     outputs = target.classes if target.task == CLASSIFY else (target.name,)
     if len(outputs) == 2:
         outputs = outputs[1:]
-    setting = Setting(
-        columns, predictive, estimator._centre, estimator._scale, outputs, zero, unit
-    )
+    setting = Setting(columns, predictive, estimator._centre, estimator._scale, outputs, zero, unit)
     model = TableModel(
         target,
         columns,

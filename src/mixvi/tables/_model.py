@@ -80,7 +80,11 @@ class Predicted:
         assert self.high is not None
         tail = 50 * (1 - self.level)
         lower, upper = f"{tail:.4g}%", f"{100 - tail:.4g}%"
-        return {"predicted": self.mean.tolist(), lower: self.low.tolist(), upper: self.high.tolist()}
+        return {
+            "predicted": self.mean.tolist(),
+            lower: self.low.tolist(),
+            upper: self.high.tolist(),
+        }
 
 
 @dataclasses.dataclass(frozen=True, eq=False)

@@ -85,7 +85,9 @@ def _tiles(model: TableModel) -> list[tuple[str, str, str]]:
     else:
         first = ("typical miss on rows it has not seen", figure(score.hit))
         made = [(*first, f"always the median: {figure(score.hit_without)}")]
-        made += [("of the spread explained", f"{100 * max(score.explained, 0):.0f}%", "0%: nothing")]
+        made += [
+            ("of the spread explained", f"{100 * max(score.explained, 0):.0f}%", "0%: nothing")
+        ]
     n_used, n_out = len(model.columns.used), len(model.columns.left_out)
     beside = f"{n_used} columns used" + (f", {n_out} left out" if n_out else "")
     return [*made, ("rows learnt from", f"{model.facts['rows']:,}", beside)]
@@ -93,14 +95,22 @@ def _tiles(model: TableModel) -> list[tuple[str, str, str]]:
 
 def _checks(plots: Any, model: TableModel, rows: LeftOut) -> list[dict[str, str]]:
     if rows.proba is not None:
-        what = "predicted class" if len(model.target.classes) > 2 else model.target.classes[1]
+        two = len(model.target.classes) == 2
+        what = f"“{model.target.classes[1]}”" if two else "the predicted class"
         caption = (
-            f"Probability of “{what}” for rows that the model has not seen, against how often it "
+            f"Probability of {what} for rows that the model has not seen, against how often it "
             "happened. Dots on the dashed line are probabilities that can be taken at their word; "
             "bars are what luck allows in so few rows; larger dots stand for more rows."
         )
-        picture = _picture((4.6, 4.4), lambda axes: plots.calibration(rows.y, rows.proba, axes))
-        return [{"title": "Do its probabilities hold?", "src": picture, "caption": caption}]
+        seen = _picture((4.6, 4.4), lambda axes: plots.calibration(rows.y, rows.proba, axes))
+        made = [{"title": "Do its probabilities hold?", "src": seen, "caption": caption}]
+        caption = (
+            "Rows that the model has not seen: each line is a class as it was, each column a class "
+            "as predicted. Numbers on the diagonal were right."
+        )
+        labels = model.target.classes
+        err = _picture((4.6, 4.4), lambda axes: plots.confusion(rows.y, rows.proba, labels, axes))
+        return [*made, {"title": "Where does it err?", "src": err, "caption": caption}]
     caption = (
         f"Every dot is a row: {model.target.name} as predicted from the other rows, and as it was. "
         "The nearer to the dashed line, the better."
@@ -162,7 +172,9 @@ def _columns(model: TableModel) -> list[dict[str, str]]:
     made = []
     for column in model.columns.used:
         kind = column.kind if not isinstance(column, Category) else f"{column.kind}"
-        enters = f"{len(column.features)} of 0 and 1" if isinstance(column, Category) else "as it is"
+        enters = (
+            f"{len(column.features)} of 0 and 1" if isinstance(column, Category) else "as it is"
+        )
         words = column.words + _words.filled(column)
         made.append({"name": column.name, "kind": kind, "words": words, "enters": enters})
     return made

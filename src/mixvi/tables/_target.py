@@ -143,5 +143,3 @@ def _check_counts(raw: Raw, name: str, values: np.ndarray) -> None:
             f"--task count: the target {name!r}, {raw.place(row)}, is {raw.cells[name][row]}, which "
             "is no count: counts are whole and not negative. Say --task regress for other numbers."
         )
-
-
