@@ -37,7 +37,7 @@ def run(args: argparse.Namespace) -> int:
     """Never a traceback (but with `--debug`): a sentence, and a code for scripts."""
     commands: dict[str, Callable[[Any], int]] = {"fit": fit, "predict": predict, "explain": explain}
     for stream in (sys.stdout, sys.stderr):
-        if hasattr(stream, "reconfigure"):
+        if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that lacks a letter
     try:
         return commands[args.command](args)
@@ -158,11 +158,10 @@ def _print_judged(model: TableModel, said: _words.Judgement) -> None:
         print(f"Note: {note}")
 
 
-def painted(text: str, colour: str, stream: TextIO | None = None) -> str:
+def painted(text: str, colour: str) -> str:
     """In colour, where a person looks on."""
-    stream = stream or sys.stdout
     plain = os.environ.get("NO_COLOR") or os.environ.get("TERM") == "dumb"
-    return text if plain or not stream.isatty() else f"\x1b[{COLOURS[colour]}m{text}\x1b[0m"
+    return text if plain or not sys.stdout.isatty() else f"\x1b[{COLOURS[colour]}m{text}\x1b[0m"
 
 
 class Stages:

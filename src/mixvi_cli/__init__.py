@@ -1,5 +1,5 @@
-"""The command `mixvi`: its words. Help, versions and usage errors need nothing else; what it does is
-in `mixvi.cli`, which is imported when there is something to do."""
+"""The command `mixvi`: its words. Help, version and usage errors need nothing else, and come at
+once; what it does is in `mixvi.cli`, which is imported when there is something to do."""
 
 import argparse
 import sys

@@ -92,8 +92,8 @@ class Category:
             others = {cells[row] for row in unknown} - {cells[unknown[0]]}
             shown = ", ".join(self.levels[:12]) + (", ..." if len(self.levels) > 12 else "")
             raise InputError(
-                f"column {self.name!r}, {raw.place(unknown[0])}: {shortened(cells[unknown[0]])} was "
-                f"not in the training data, which had {shown}."
+                f"column {self.name!r}, {raw.place(unknown[0])}: {shortened(cells[unknown[0]])} "
+                f"was not in the training data, which had {shown}."
                 + (f" ({len(others)} more unknown values in this column.)" if others else "")
                 + nearest_level(cells[unknown[0]], self.levels)
             )
@@ -222,8 +222,8 @@ def canonical(text: str, kind: str) -> str:
 def refuse_missing(raw: Raw, name: str, rows: Sequence[int] | np.ndarray) -> None:
     more = f" (and in {len(rows) - 1} more)" if len(rows) > 1 else ""
     raise InputError(
-        f"column {name!r}, {raw.place(int(rows[0]))}: the value is missing{more}. Fill it in, leave "
-        f"the rows or the column out (--drop {quoted(name)} when fitting), or {TO_IMPUTE}."
+        f"column {name!r}, {raw.place(int(rows[0]))}: the value is missing{more}. Fill it in, "
+        f"leave the rows or the column out (--drop {quoted(name)} when fitting), or {TO_IMPUTE}."
     )
 
 

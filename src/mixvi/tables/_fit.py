@@ -30,8 +30,8 @@ class Asked:
     basis: str = AUTO
     noise: str = "student_t"
     seed: int = 0
-    wishes: Wishes = Wishes()
-    options: Options = Options()
+    wishes: Wishes = dataclasses.field(default_factory=Wishes)
+    options: Options = dataclasses.field(default_factory=Options)
 
 
 class Fitted(NamedTuple):

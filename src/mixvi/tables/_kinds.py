@@ -154,9 +154,9 @@ def _refuse_mixed(raw: Raw, name: str, present: list[int], n_numbers: int) -> No
     cells = raw.cells[name]
     row = next(row for row in present if not is_number(cells[row]))
     raise InputError(
-        f"column {name!r}, {raw.place(row)}: {shortened(cells[row])} is not a number, and {n_numbers} "
-        f"of {len(present)} others are.{_about_comma(cells[row])} Correct it, leave it empty, or "
-        f"read the column as categories (--category {quoted(name)})."
+        f"column {name!r}, {raw.place(row)}: {shortened(cells[row])} is not a number, and "
+        f"{n_numbers} of {len(present)} are.{_about_comma(cells[row])} Correct it, leave it empty, "
+        f"or read the column as categories (--category {quoted(name)})."
     )
 
 

@@ -134,13 +134,13 @@ class TableModel:
             found = predictive.expectation(rows)
             proba = np.stack([1 - found, found], 1) if found.ndim == 1 else found
             return Predicted(self.target, proba)
-        mean, sd = predictive.model.likelihood.mean_and_sd(*predictive.predictor(rows))
+        mean, _ = predictive.model.likelihood.mean_and_sd(*predictive.predictor(rows))
         levels = np.array([0.5 - level / 2, 0.5 + level / 2])
         low, high = predictive.quantiles(rows, levels).T
         if self.target.task == COUNT:
             return Predicted(self.target, None, mean, low, high, level)
-        made = (self.zero + self.unit * one for one in (mean, low, high))
-        return Predicted(self.target, None, *made, level)
+        mean, low, high = (self.zero + self.unit * one for one in (mean, low, high))
+        return Predicted(self.target, None, mean, low, high, level)
 
     def predict_file(
         self, path: str, options: Options | None = None, level: float = 0.9

@@ -4,7 +4,7 @@ import base64
 import io
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
+from typing import Any, cast
 
 import numpy as np
 
@@ -120,9 +120,9 @@ def _checks(plots: Any, model: TableModel, rows: LeftOut) -> list[dict[str, str]
     assert rows.within is not None
     caption = (
         f"Intervals that should hold {100 * LEVEL:.0f}% of the rows held "
-        f"{100 * float(rows.within.mean()):.1f}% of those that the model had not seen. A line within "
-        "the grey band is what luck allows; above it intervals are wider than they need be, below "
-        "it too narrow."
+        f"{100 * float(rows.within.mean()):.1f}% of those that the model had not seen. A line "
+        "within the grey band is what luck allows; above it intervals are wider than they need be, "
+        "below it too narrow."
     )
     held = _picture((4.6, 4.4), lambda axes: plots.coverage(rows.below, axes))
     return [*made, {"title": "Do its intervals hold?", "src": held, "caption": caption}]
@@ -165,18 +165,18 @@ def _effect_picture(plots: Any, model: TableModel, one: Effect, ends: tuple[floa
 def _what(model: TableModel, one: Effect) -> str:
     if model.target.task != CLASSIFY:
         return model.target.name
-    return "probability" if len(one.outputs) > 1 else f"probability of {one.outputs[0]}"
+    several = len(one.outputs) > 1
+    return "probability" if several else f"probability of {one.outputs[-1]}"
 
 
 def _columns(model: TableModel) -> list[dict[str, str]]:
     made = []
     for column in model.columns.used:
-        kind = column.kind if not isinstance(column, Category) else f"{column.kind}"
         enters = (
             f"{len(column.features)} of 0 and 1" if isinstance(column, Category) else "as it is"
         )
         words = column.words + _words.filled(column)
-        made.append({"name": column.name, "kind": kind, "words": words, "enters": enters})
+        made.append({"name": column.name, "kind": column.kind, "words": words, "enters": enters})
     return made
 
 
@@ -197,7 +197,7 @@ def _picture(size: tuple[float, float], draw: Callable[[Any], Any]) -> str:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    with matplotlib.rc_context(STYLE):
+    with matplotlib.rc_context(cast(Any, STYLE)):
         figure = Figure(figsize=size, dpi=DPI)
         FigureCanvasAgg(figure)
         draw(figure.subplots())

@@ -16,6 +16,8 @@ TASKS = (CLASSIFY, REGRESS, COUNT)
 LEAST_ROWS, MOST_CLASSES = 5, 30
 # Whole numbers that begin so low, and are as small as this in the middle, are taken for counts.
 LOW, SMALL = 2, 20
+# And so many, one after the other, for codes of classes.
+MOST_CODES = 4
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,9 +107,9 @@ def _guessed(kind: Kind, values: np.ndarray | None, raw: Raw, name: str) -> tupl
     if len(distinct) <= 2:
         return CLASSIFY, "it has two different values"
     whole = bool((distinct == np.round(distinct)).all())
-    if whole and len(distinct) <= 10 and (np.diff(distinct) == 1).all() and len(values) >= 20:
-        if distinct[0] in (0, 1) and len(distinct) <= 4:
-            return CLASSIFY, f"it has {len(distinct)} different values, all of them small and whole"
+    codes = whole and distinct[0] in (0, 1) and (np.diff(distinct) == 1).all()
+    if codes and len(distinct) <= MOST_CODES:
+        return CLASSIFY, f"it has {len(distinct)} different values, small and whole"
     if whole and 0 <= distinct[0] <= LOW and np.median(values) <= SMALL:
         return COUNT, "its values are whole, none negative, most of them small"
     return REGRESS, "its values are numbers" + (", not small counts" if whole else "")
@@ -140,6 +142,6 @@ def _check_counts(raw: Raw, name: str, values: np.ndarray) -> None:
     if len(wrong):
         row = int(wrong[0])
         raise InputError(
-            f"--task count: the target {name!r}, {raw.place(row)}, is {raw.cells[name][row]}, which "
-            "is no count: counts are whole and not negative. Say --task regress for other numbers."
+            f"--task count: the target {name!r}, {raw.place(row)}, is {raw.cells[name][row]}, "
+            "which is no count: counts are whole and not negative. Say --task regress for others."
         )

@@ -59,7 +59,7 @@ def _calibrated(model: TableModel) -> str:
         if score.calibrated:
             return (
                 "Its probabilities can be taken at their word: they are within "
-                f"{off:.1f} points of how often it happened, and luck alone explains up to {luck:.1f}."
+                f"{off:.1f} points of how often it happened; luck alone explains up to {luck:.1f}."
             )
         return (
             f"Its probabilities are {off:.1f} points away from how often it happened, on average; "
