@@ -13,7 +13,7 @@ import sys
 import traceback
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any, TextIO
+from typing import Any
 
 from ._errors import InputError, MixviError
 from .tables import (
@@ -167,7 +167,7 @@ def painted(text: str, colour: str) -> str:
 class Stages:
     """What is being done, in a line that is gone at the end; on a terminal alone."""
 
-    def __init__(self, stream: TextIO):
+    def __init__(self, stream: Any):
         self.stream, self.shown = stream, stream.isatty()
 
     def __call__(self, stage: str) -> None:

@@ -12,8 +12,8 @@ import mixvi_cli
 def people(n: int = 60, seed: int = 0) -> dict[str, list[str]]:
     """One table with a target of every kind; `noise` says nothing."""
     rng = np.random.default_rng(seed)
-    age = rng.integers(18, 80, n)
-    height = np.round(rng.normal(170, 10, n), 1)
+    age = np.clip(rng.integers(18, 80, n), 20, 75)
+    height = np.round(np.clip(rng.normal(170, 10, n), 158, 182), 1)
     city = rng.choice(["Rome", "Paris", "Oslo"], n)
     member = rng.choice(["yes", "no"], n)
     eta = (age - 45) / 12 - 1.5 * (city == "Rome") + 0.8 * (member == "yes")

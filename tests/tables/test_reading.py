@@ -1,4 +1,4 @@
-"""Files as they come: separators, encodings, quotes; and the sentence for each that cannot be read."""
+"""Files as they come: separators, encodings, quotes; and a sentence for what cannot be read."""
 
 import numpy as np
 import pytest
@@ -195,7 +195,7 @@ def test_dates_are_named(tmp_path, dates):
 def test_other_columns_that_are_refused(tmp_path):
     table = only(people(), "age", "did")
     commas = table | {"price": ["1,5", "2"] * 30}
-    with pytest.raises(mixvi.InputError, match="'price' has decimal commas .*--decimal ,"):
+    with pytest.raises(mixvi.InputError, match=r"'price' has decimal commas .*--decimal ,"):
         columns_of(tmp_path, commas)
     many = {"x": [f"v{i % 130}" for i in range(400)], "did": ["a", "b"] * 200}
     with pytest.raises(mixvi.InputError, match="130 different values, more than the 100"):

@@ -1,8 +1,9 @@
 """Posteriors in files: arrays and names, which need no model and run no code."""
 
 import dataclasses
+from io import BufferedIOBase
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
@@ -23,7 +24,7 @@ def read(path: str | Path) -> dict[str, Any]:
     return _fields(*_store.read(path))
 
 
-def read_from(file: BinaryIO, name: str) -> dict[str, Any]:
+def read_from(file: BufferedIOBase, name: str) -> dict[str, Any]:
     """The same of an open file, `name` by name."""
     return _fields(*_store.read_from(file, name))
 
@@ -101,7 +102,7 @@ def written(post: Any, path: str | Path) -> Path:
     return _store.write(path, *_to_store(post))
 
 
-def write_to(file: BinaryIO, post: Any) -> None:
+def write_to(file: BufferedIOBase, post: Any) -> None:
     _store.write_to(file, *_to_store(post))
 
 

@@ -5,8 +5,9 @@ import math
 import zipfile
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
+from io import BufferedIOBase
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import jax.tree_util as jtu
 import numpy as np
@@ -28,12 +29,12 @@ def write(path: str | Path, header: dict[str, Any], arrays: dict[str, np.ndarray
     return path
 
 
-def write_to(file: BinaryIO, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+def write_to(file: BufferedIOBase, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
     as_bytes = np.frombuffer(to_json({"schema": SCHEMA, **header}), dtype=np.uint8)
     np.savez_compressed(file, header=as_bytes, **arrays)  # type: ignore[arg-type]
 
 
-def replace_with(path: Path, put: Callable[[BinaryIO], object]) -> None:
+def replace_with(path: Path, put: Callable[[BufferedIOBase], object]) -> None:
     partial = path.with_name(f".{path.name}.partial")
     try:
         with open(partial, "wb") as file:
@@ -53,7 +54,7 @@ def read(path: str | Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     return read_from(path, str(path))
 
 
-def read_from(file: Path | BinaryIO, name: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+def read_from(file: Path | BufferedIOBase, name: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """`name`: of the file, in what is said of it."""
     try:
         with np.load(file, allow_pickle=False) as stored:

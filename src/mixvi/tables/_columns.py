@@ -204,7 +204,7 @@ def listed_names(names: Sequence[str], most: int = 6) -> str:
 
 def nearest_level(text: str, levels: Sequence[str]) -> str:
     hint = nearest(text, levels)
-    return f" {hint[2:].capitalize()}" if hint else ""
+    return f" D{hint[3:]}" if hint else ""
 
 
 def canonical(text: str, kind: str) -> str:

@@ -4,8 +4,9 @@ import io
 import json
 import zipfile
 import zlib
+from io import BufferedIOBase
 from pathlib import Path
-from typing import Any, BinaryIO
+from typing import Any
 
 import numpy as np
 
@@ -112,11 +113,19 @@ def _parts(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray], dict[str,
         except (zipfile.BadZipFile, OSError, ValueError) as err:
             raise _foreign(path, file) from err
         with archive:
-            return _read(path, archive)
+            return _read(path, archive, cut=_begins(file))
 
 
-def _read(path: Path, archive: zipfile.ZipFile) -> tuple[Any, Any, Any]:
+def _begins(file: BufferedIOBase) -> bool:
+    """Whether the first part is a model's: an archive in one that was cut short may be whole."""
+    file.seek(0)
+    return HEADER.encode() in file.read(64)
+
+
+def _read(path: Path, archive: zipfile.ZipFile, cut: bool) -> tuple[Any, Any, Any]:
     if HEADER not in archive.namelist():
+        if cut:
+            raise _damaged(path, "its end is missing")
         raise _not_a_model(path, "it is some other archive")
     try:
         header = _store.from_json(archive.read(HEADER))
@@ -150,7 +159,7 @@ def _read(path: Path, archive: zipfile.ZipFile) -> tuple[Any, Any, Any]:
     return header, arrays, posterior
 
 
-def _foreign(path: Path, file: BinaryIO) -> InputError:
+def _foreign(path: Path, file: BufferedIOBase) -> InputError:
     """No zip that can be opened: one that was cut short, or something else."""
     file.seek(0)
     begins = file.read(4)

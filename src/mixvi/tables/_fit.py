@@ -8,6 +8,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
+from .._fit._posterior import Posterior
+from .._fit._threads import blas_for
 from ..models import LeaveOneOut, Predictive, leave_one_out
 from ..models._loo import equal_rows
 from ._columns import Columns, Wishes, learnt
@@ -60,7 +62,8 @@ def fit_table(path: str | Path, asked: Asked, tell: Callable[[str], None] = sile
         tell("scoring")
         without = _without_columns(asked, target, y)
     notes = list(dict.fromkeys(str(one.message) for one in caught))
-    return _fitted(asked, raw, target, columns, x, chosen, without, notes)
+    with blas_for(len(y)):
+        return _fitted(asked, raw, target, columns, x, chosen, without, notes)
 
 
 class Scored(NamedTuple):
@@ -136,6 +139,8 @@ def _fitted(
     notes: list[str],
 ) -> Fitted:
     estimator, loo = chosen
+    post: Posterior = estimator.posterior_
+    stats = dataclasses.replace(post.stats, seconds=None)  # another time, the same model
     zero, unit = zero_of(estimator), unit_of(estimator)
     predictive: Predictive = estimator._predictive
     rows = left_out(loo, predictive, target, zero, unit)
@@ -147,7 +152,7 @@ def _fitted(
         target,
         columns,
         Settings.of(estimator._model),
-        estimator.posterior_,
+        dataclasses.replace(post, stats=stats),
         {name: np.asarray(value) for name, value in estimator.hyper_.items()},
         {name: np.asarray(value) for name, value in estimator._shared.items()},
         estimator._centre,

@@ -8,6 +8,7 @@ from jaxtyping import Float
 
 from .._errors import InputError
 from .._fit._posterior import Posterior
+from .._fit._threads import one_blas_thread
 from ..models import RBF, Bernoulli, GaussianProcess, Linear, Model, Predictive, Softmax
 from ..models._noise import REAL, StudentT
 from ._columns import Columns
@@ -121,7 +122,8 @@ class TableModel:
         if not 0 < level < 1:
             raise InputError(f"--interval must lie between 0 and 1, got {level:g}.")
         starts = range(0, len(x), ROWS_AT_ONCE)
-        parts = [self._predicted(x[i : i + ROWS_AT_ONCE], level) for i in starts]
+        with one_blas_thread(0):  # another number of threads would be other last digits
+            parts = [self._predicted(x[i : i + ROWS_AT_ONCE], level) for i in starts]
         joined = {}
         for name in ("proba", "mean", "low", "high"):
             values = [getattr(part, name) for part in parts]

@@ -13,7 +13,7 @@ from ..models import LeaveOneOut, RealLikelihood
 from ..models._predict import Predictive
 from ._target import CLASSIFY, COUNT, Target
 
-POINTS, N_LUCK, MOST_ROWS = 512, 200, 5000
+POINTS, N_LUCK, MOST_ROWS, N_BINS = 512, 400, 5000, 15
 LEVEL = 0.9
 # Standard errors of the gain that luck does not reach.
 CLEARLY = 2.0
@@ -121,15 +121,14 @@ def score(loo: LeaveOneOut, without: LeaveOneOut, rows: LeftOut, target: Target)
 
 
 def _calibration(y: np.ndarray, proba: np.ndarray) -> tuple[float, float]:
-    """The calibration error, and what it would stay below if the probabilities were true."""
+    """The calibration error, and what it stays below, 19 times in 20, where the probabilities are
+    true: then the predicted class is right with its own probability."""
     rng = np.random.default_rng(len(y))
-    off = expected_calibration_error(y, proba)
+    off = expected_calibration_error(y, proba, N_BINS)
+    confidence = proba.max(1)
     if len(y) > MOST_ROWS:
-        proba = proba[rng.choice(len(y), MOST_ROWS, replace=False)]
-    cumulated = proba.cumsum(1)
-    errors = []
-    for _ in range(N_LUCK):
-        drawn = (rng.random((len(proba), 1)) > cumulated).sum(1)
-        drawn = np.minimum(drawn, proba.shape[1] - 1)
-        errors.append(expected_calibration_error(drawn, proba))
-    return off, float(np.quantile(errors, 0.95))
+        confidence = rng.choice(confidence, MOST_ROWS, replace=False)
+    hits = rng.random((N_LUCK, len(confidence))) < confidence
+    which = np.minimum((confidence * N_BINS).astype(int), N_BINS - 1)
+    away = np.abs((hits - confidence) @ np.eye(N_BINS)[which]).sum(1) / len(confidence)
+    return off, float(np.quantile(away, 0.95))
