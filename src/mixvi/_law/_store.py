@@ -54,7 +54,9 @@ def read(path: str | Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     return read_from(path, str(path))
 
 
-def read_from(file: Path | BufferedIOBase, name: str) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+def read_from(
+    file: Path | BufferedIOBase, name: str
+) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     """`name`: of the file, in what is said of it."""
     try:
         with np.load(file, allow_pickle=False) as stored:

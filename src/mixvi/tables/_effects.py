@@ -57,6 +57,12 @@ class Effect:
         line = self.mean[self.main]
         return int(line.argmin()), int(line.argmax())
 
+    @property
+    def apart(self) -> bool:
+        """Whether the bands are apart where the effect is lowest and where it is highest."""
+        low, high = self.ends
+        return bool(self.high[self.main, low] < self.low[self.main, high])
+
     def to_json(self) -> dict[str, Any]:
         made = dataclasses.asdict(self)
         return {k: v.tolist() if isinstance(v, np.ndarray) else v for k, v in made.items()}
@@ -83,7 +89,7 @@ class Setting:
 
 
 def effects(setting: Setting, x: Float[np.ndarray, "n features"], seed: int) -> list[Effect]:
-    """Of every column, those that matter most first."""
+    """Of every column: first those whose effect can be told, the largest first."""
     rng = np.random.default_rng([seed, len(x)])
     few = np.sort(rng.choice(len(x), min(len(x), N_ROWS), replace=False))
     weights = setting.predictive.coloured(_draws(len(setting.predictive.mean)))
@@ -91,7 +97,7 @@ def effects(setting: Setting, x: Float[np.ndarray, "n features"], seed: int) -> 
     for column in setting.columns.used:
         where = setting.columns.slices()[column.name]
         made.append(_effect(setting, column, where, x, x[few], weights))
-    return sorted(made, key=lambda one: -one.size)
+    return sorted(made, key=lambda one: (not one.apart, -one.size))
 
 
 def _draws(dim: int) -> np.ndarray:

@@ -8,7 +8,7 @@ import numpy as np
 
 from .._errors import InputError
 from ._columns import canonical, figure, in_order, plural
-from ._kinds import Kind, found, is_missing, numbers, shortened, truths_of
+from ._kinds import Kind, found, is_missing, is_number, numbers, shortened, truths_of
 from ._read import Raw, nearest
 
 CLASSIFY, REGRESS, COUNT = "classify", "regress", "count"
@@ -59,6 +59,8 @@ def target_of(raw: Raw, name: str, task: str | None) -> tuple[Target, np.ndarray
     """The target and its values: indices of classes, or numbers."""
     if name not in raw.names:
         hint = nearest(name, raw.names) or f": it has {', '.join(raw.names[:12])}."
+        if any(is_number(one) for one in raw.names):
+            hint += " (Does the first line hold the names of the columns?)"
         raise InputError(f"--target: {raw.path!r} has no column {name!r}{hint}")
     if raw.n_rows < LEAST_ROWS:
         raise InputError(

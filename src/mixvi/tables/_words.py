@@ -9,6 +9,8 @@ from ._scores import LEVEL
 from ._target import CLASSIFY, COUNT
 
 GOOD, CARE, BAD = "good", "care", "bad"
+# From such a share of right answers on, the classes are all but separated.
+SEPARATED = 0.9
 
 
 class Judgement(NamedTuple):
@@ -23,7 +25,7 @@ def judgement(model: TableModel) -> Judgement:
     post, score = model.posterior, model.score
     sentences = (_predicts(model), _calibrated(model), _posterior(model))
     if post.trust == "reject":
-        return Judgement(BAD, "Do not trust this model", sentences)
+        return Judgement(BAD, "Do not trust this model as it stands", sentences)
     if not score.better:
         return Judgement(CARE, "No better than a guess without the columns", sentences)
     if not score.calibrated or post.trust == "weigh":
@@ -81,10 +83,18 @@ def _posterior(model: TableModel) -> str:
         return "The computation behind it was checked, and agrees with the posterior."
     if trust == "weigh":
         return "The computation behind it is close to the posterior, though not in every detail."
+    if trust == "reject" and model.target.task == CLASSIFY and model.score.hit > SEPARATED:
+        return (
+            "The columns tell the classes apart almost completely. Then the posterior leans to "
+            "one side, which the Gaussian behind it does not: take the classes that it predicts, but "
+            "not its bands or small probabilities."
+        )
     if trust == "reject":
+        straight = model.settings.basis == "linear"
+        remedy = "More rows help." if straight else "A simpler model (--basis linear) may do."
         return (
             "The computation behind it is not close to the posterior: bands and probabilities may "
-            "be wrong. A simpler model (--basis linear) may do, or more rows."
+            f"be wrong. {remedy}"
         )
     return "The computation behind it was not checked."
 
@@ -133,7 +143,7 @@ def swing(effect: Effect, model: TableModel) -> str:
         what = f"{effect.outputs[effect.main]!r} from"
     else:
         first, last, what = figure(line[low]), figure(line[high]), "from"
-    if not distinct(effect):
+    if not effect.apart:
         return f"no difference that can be told ({what} {first} to {last})"
     return f"{what} {first} (at {value(effect, low)}) to {last} (at {value(effect, high)})"
 
@@ -141,12 +151,6 @@ def swing(effect: Effect, model: TableModel) -> str:
 def value(effect: Effect, index: int) -> str:
     at = effect.at[index]
     return at if isinstance(at, str) else figure(at)
-
-
-def distinct(effect: Effect) -> bool:
-    """Whether the bands at the lowest and the highest point are apart."""
-    low, high = effect.ends
-    return bool(effect.high[effect.main, low] < effect.low[effect.main, high])
 
 
 # --- for programs -----------------------------------------------------------------------------
@@ -174,7 +178,7 @@ def as_json(model: TableModel) -> dict[str, Any]:
                 "column": one.column,
                 "size": one.size,
                 "band": [one.size_low, one.size_high],
-                "apart": distinct(one),
+                "apart": one.apart,
                 "words": swing(one, model),
             }
             for one in model.effects
