@@ -23,9 +23,10 @@ N, ROWS = 1000, 40
 # What breaks readers of tables.
 TOKENS = (
     b'"', b'""', b",", b";", b"\t", b"\n", b"\r", b"\r\n", b"\0", b"\xff", b"\xef\xbb\xbf",
-    b"\xc3", b"NA", b"nan", b"inf", b"-inf", b"1e999", b"-0", b"0x1f", b"1_000", b"1,5", b"9" * 30,
-    b"1e-320", b"true", b"2024-01-02", b"10:30", b"\xc2\xa0", b" ", b"'", b"\\", b"=1+1", b"#", b"\x1a",
-    b"id", "é".encode(), "٣".encode(), "²".encode(), b"-", b"+", b".", b"e", b"did", b"a" * 5000,
+    b"\xc3", b"NA", b"nan", b"inf", b"-inf", b"1e999", b"-0", b"0x1f", b"1_000", b"1,5",
+    b"9" * 30, b"1e-320", b"true", b"2024-01-02", b"10:30", b"\xc2\xa0", b" ", b"'", b"\\",
+    b"=1+1", b"#", b"\x1a", b"id", "é".encode(), "٣".encode(), "²".encode(), b"-", b"+", b".",
+    b"e", b"did", b"a" * 5000,
 )  # fmt: skip
 
 

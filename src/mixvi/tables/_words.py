@@ -86,8 +86,8 @@ def _posterior(model: TableModel) -> str:
     if trust == "reject" and model.target.task == CLASSIFY and model.score.hit > SEPARATED:
         return (
             "The columns tell the classes apart almost completely. Then the posterior leans to "
-            "one side, which the Gaussian behind it does not: take the classes that it predicts, but "
-            "not its bands or small probabilities."
+            "one side, which the Gaussian behind it does not: take the classes that it predicts, "
+            "but not its bands or small probabilities."
         )
     if trust == "reject":
         straight = model.settings.basis == "linear"
