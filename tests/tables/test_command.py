@@ -306,6 +306,9 @@ def test_what_is_not_installed_is_named(data, capsys, monkeypatch):
     result = ran(capsys, "fit", data / "did.csv", "-t", "did")
     assert result.code == 1
     assert "pip install 'mixvi[cli]', or --no-report" in result.err
+    monkeypatch.setitem(sys.modules, "mixvi.estimators", None)
+    result = ran(capsys, "fit", data / "did.csv", "-t", "did", "--no-report")
+    assert "needs scikit-learn: pip install 'mixvi[cli]'" in result.err
 
 
 def test_versions_and_help(capsys):

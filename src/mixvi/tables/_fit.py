@@ -119,7 +119,10 @@ def unit_of(estimator: Any) -> float:
 
 
 def _estimator(asked: Asked, target: Target, basis: Any) -> Any:
-    from ..estimators import MVIClassifier, MVIRegressor
+    try:
+        from ..estimators import MVIClassifier, MVIRegressor
+    except ImportError as err:
+        raise ImportError("fitting tables needs scikit-learn: pip install 'mixvi[cli]'") from err
 
     shared = {"basis": basis, "random_state": asked.seed}
     if target.task == CLASSIFY:

@@ -13,7 +13,9 @@ from ..models import LeaveOneOut, RealLikelihood
 from ..models._predict import Predictive
 from ._target import CLASSIFY, COUNT, Target
 
-POINTS, N_LUCK, MOST_ROWS, N_BINS = 512, 400, 5000, 15
+POINTS, MOST_ROWS, N_BINS = 512, 5000, 15
+# Tables drawn from the probabilities; of many rows fewer, so that these are numbers in all.
+N_LUCK, LEAST_LUCK, MOST_LUCK = 400, 60, 2 * 10**6
 LEVEL = 0.9
 # Standard errors of the gain that luck does not reach.
 CLEARLY = 2.0
@@ -126,9 +128,9 @@ def _calibration(y: np.ndarray, proba: np.ndarray) -> tuple[float, float]:
     rng = np.random.default_rng(len(y))
     off = expected_calibration_error(y, proba, N_BINS)
     confidence = proba.max(1)
-    if len(y) > MOST_ROWS:
-        confidence = rng.choice(confidence, MOST_ROWS, replace=False)
-    hits = rng.random((N_LUCK, len(confidence))) < confidence
     which = np.minimum((confidence * N_BINS).astype(int), N_BINS - 1)
-    away = np.abs((hits - confidence) @ np.eye(N_BINS)[which]).sum(1) / len(confidence)
+    away = []
+    for _ in range(max(MOST_LUCK // len(y), LEAST_LUCK) if len(y) > MOST_ROWS else N_LUCK):
+        hits = rng.random(len(y)) < confidence
+        away.append(np.abs(np.bincount(which, hits - confidence)).sum() / len(y))
     return off, float(np.quantile(away, 0.95))
