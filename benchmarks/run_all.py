@@ -42,6 +42,8 @@ MODELS = {
     "Classification on published splits, every family and peers": ["classification.py"],
     "Hard and bad tables": ["bad_tables.py"],
     "scikit-learn's own checks": ["check_estimators.py"],
+    "Bad tables and command lines: what `mixvi` says": ["bad_command_lines.py"],
+    "A table whose bytes are changed at random": ["fuzz_tables.py"],
 }
 HARD = {
     "Every family on posteriors that NUTS has judged": ["hard.py"],

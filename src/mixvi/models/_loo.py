@@ -57,13 +57,17 @@ REFIT = Stop(gain=0.01, max_steps=12, last_step=True)
 class LeaveOneOut:
     """`pointwise`: of every row; `share`: of the information about its predictor that the row
     itself gives; where it is large, the value is that of a fit without it. `predicted`: each row
-    from the others, its most probable class or its location."""
+    from the others, its most probable class or its location. `centre` and `spread`: mean and
+    standard deviation of its linear predictor given the others; of several predictors, means and a
+    root of their covariance."""
 
     pointwise: Float[np.ndarray, " n"]
     y: Float[np.ndarray, " n"]
     predicted: Float[np.ndarray, " n"]
     weight: Float[np.ndarray, " n"]
     share: Float[np.ndarray, " n"]
+    centre: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0))
+    spread: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0))
 
     @property
     def total(self) -> float:
@@ -143,7 +147,7 @@ def _one(
     is_class = likelihood.discrete and not isinstance(likelihood, RealLikelihood)
     predicted = centre > 0 if is_class else likelihood.mean_and_sd(centre, sd)[0]
     predicted = np.asarray(predicted, dtype=np.float64)
-    return LeaveOneOut(value, y, predicted, a, np.clip(share, 0.0, 1.0))
+    return LeaveOneOut(value, y, predicted, a, np.clip(share, 0.0, 1.0), centre, sd)
 
 
 def _several(
@@ -189,7 +193,8 @@ def _several(
     (value,) = likelihood.several(y, centre[:, :, None] + cavity_root @ z, hyper, order=0)
     pointwise = log_sum(value.T) - math.log(value.shape[1])
     predicted = centre.argmax(1).astype(np.float64)
-    return LeaveOneOut(pointwise, y, predicted, a, np.clip(share, 0.0, 1.0))
+    share = np.clip(share, 0.0, 1.0)
+    return LeaveOneOut(pointwise, y, predicted, a, share, centre, cavity_root)
 
 
 def _refitted(
