@@ -87,6 +87,15 @@ def test_examples_leave_pictures(name, tmp_path, monkeypatch):
     assert_a_picture(tmp_path / f"{name}.png")
 
 
+def test_example_of_pictures(tmp_path, monkeypatch):
+    import pictures
+
+    monkeypatch.setattr("sys.argv", ["pictures.py", "--out", str(tmp_path)])
+    pictures.main()
+    for name in ("pairs", "marginals", "path"):
+        assert_a_picture(tmp_path / f"{name}.png")
+
+
 def assert_a_picture(path):
     """Wide enough to look at, mostly background, with lines and areas of several colours."""
     from matplotlib import image

@@ -73,7 +73,7 @@ def test_pythons_that_are_tested_are_those_that_are_promised():
 
 def test_an_interpreter_is_one_that_answers(tmp_path, monkeypatch):
     """A shim of that name which knows no such version is passed over."""
-    this = "{}.{}".format(*sys.version_info)
+    this = f"{sys.version_info.major}.{sys.version_info.minor}"
     assert environments.interpreter(this) == sys.executable
     shim = tmp_path / "python9.9"
     shim.write_text("#!/bin/sh\nexit 127\n")

@@ -247,7 +247,7 @@ def marginals(
     others = [] if beside is None else _chosen(beside, names, "marginals, beside")[1]
     columns = min(len(names), 4)
     rows = math.ceil(len(names) / columns)
-    size = (2.6 * columns + 0.4, 2.2 * rows + 0.3)
+    size = (2.6 * columns + 0.4, 2.3 * rows + 0.4)
     figure, grid = plt.subplots(rows, columns, figsize=size, squeeze=False)
     for axes in grid.flat[len(names) :]:
         axes.axis("off")
