@@ -10,6 +10,7 @@ import pytest
 
 import environments
 import mixvi
+import tidy_files
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
 PYPROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
@@ -108,11 +109,31 @@ def test_targets_of_make_that_are_named_exist():
             assert name in targets, f"{page.name}: make {name}"
 
 
-def test_the_checkout_is_as_its_ignore_file_says():
-    """No data sets and nothing that was built is tracked."""
+def test_what_is_committed_is_tidy():
+    """No large files, no data sets, nothing that was built; lines and files end as they should."""
     said = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
     if said.returncode or not said.stdout:
         pytest.skip("not a checkout")
-    bad = re.compile(r"\.(npz|parquet|pkl|whl|tar\.gz|pyc|so)$|^dist/|^report/|^data/")
-    found = [name for name in said.stdout.splitlines() if bad.search(name)]
-    assert all("/written_by_" in name for name in found), found
+    names = [name for name in said.stdout.splitlines() if (ROOT / name).is_file()]
+    assert [(name, *tidy_files.faults(name, (ROOT / name).read_bytes())) for name in names] == [
+        (name,) for name in names
+    ]
+
+
+def test_what_is_not_tidy_is_mended_or_refused(tmp_path, monkeypatch, capsys):
+    monkeypatch.chdir(tmp_path)
+    pathlib.Path("a.py").write_bytes(b"x = 1  \r\ny = 2\n\n\n")
+    pathlib.Path("b.png").write_bytes(b"\0  \n\n")
+    assert tidy_files.main(["a.py", "b.png", "gone.py"]) == 1
+    assert pathlib.Path("a.py").read_bytes() == b"x = 1\ny = 2\n"
+    assert pathlib.Path("b.png").read_bytes() == b"\0  \n\n"
+    assert tidy_files.main(["a.py", "b.png"]) == 0
+    capsys.readouterr()
+    pathlib.Path("rows.csv").write_text("a,b\n")
+    pathlib.Path("merged.md").write_bytes(b"a\n" + b"<" * 7 + b" ours\nb\n")
+    pathlib.Path("big.md").write_text("a" * 500_001 + "\n")
+    assert tidy_files.main(["rows.csv", "merged.md", "big.md"]) == 1
+    first, second, third = capsys.readouterr().out.splitlines()
+    assert "rows.csv: data sets are no part of the repository" in first
+    assert second == "merged.md: an unfinished merge"
+    assert third == "big.md: 0.5 MB, more than 0.5"
