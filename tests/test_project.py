@@ -5,9 +5,11 @@ import re
 import subprocess
 import sys
 import tomllib
+import zipfile
 
 import pytest
 
+import distribution
 import environments
 import mixvi
 import tidy_files
@@ -109,12 +111,38 @@ def test_targets_of_make_that_are_named_exist():
             assert name in targets, f"{page.name}: make {name}"
 
 
-def test_what_is_committed_is_tidy():
-    """No large files, no data sets, nothing that was built; lines and files end as they should."""
+def tracked() -> list[str]:
     said = subprocess.run(["git", "ls-files"], cwd=ROOT, capture_output=True, text=True)
     if said.returncode or not said.stdout:
         pytest.skip("not a checkout")
-    names = [name for name in said.stdout.splitlines() if (ROOT / name).is_file()]
+    return [name for name in said.stdout.splitlines() if (ROOT / name).is_file()]
+
+
+def wheel_of(path: pathlib.Path, names: list[str], readme: str) -> pathlib.Path:
+    with zipfile.ZipFile(path, "w") as file:
+        for name in names:
+            file.writestr(name.removeprefix("src/"), "")
+        head = f"Version: {mixvi.__version__}\nRequires-Python: >=3.11\n\n"
+        file.writestr("mixvi-0.dist-info/METADATA", head + readme)
+    return path
+
+
+def test_a_wheel_that_is_not_whole_is_found(tmp_path):
+    names, readme = [name for name in tracked() if name.startswith("src/mixvi/")], "# mixvi\n" * 999
+    distribution.check_wheel(wheel_of(tmp_path / "whole", names, readme))
+    without = [name for name in names if not name.endswith("py.typed")]
+    with pytest.raises(SystemExit, match=r"the wheel lacks mixvi/py\.typed"):
+        distribution.check_wheel(wheel_of(tmp_path / "less", without, readme))
+    with pytest.raises(SystemExit, match="the wheel holds tests/conftest"):
+        distribution.check_wheel(wheel_of(tmp_path / "more", [*names, "tests/conftest.py"], readme))
+    dead = readme + "[limits](docs/limits.md)"
+    with pytest.raises(SystemExit, match=r"lead nowhere on a package index: docs/limits\.md"):
+        distribution.check_wheel(wheel_of(tmp_path / "dead", names, dead))
+
+
+def test_what_is_committed_is_tidy():
+    """No large files, no data sets, nothing that was built; lines and files end as they should."""
+    names = tracked()
     assert [(name, *tidy_files.faults(name, (ROOT / name).read_bytes())) for name in names] == [
         (name,) for name in names
     ]
