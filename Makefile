@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 # Benchmarks import `reproduction`, which is not installed.
 export PYTHONPATH := $(CURDIR)
 
-.PHONY: demo test coverage lint bench bench-models bench-hard check-estimators paper kill-paper paper-misses clean
+.PHONY: demo test test-all-pythons test-oldest coverage lint dist test-dist bench bench-models bench-hard check-estimators paper kill-paper paper-misses clean
 
 # Under a minute on two cores after the set-up; nothing is downloaded.
 demo: $(READY)
@@ -19,6 +19,16 @@ demo: $(READY)
 test: $(READY)
 	$(RUN) -m pytest -q -n 2
 
+# On 3.11, 3.12 and 3.13, as far as they are on this machine; TESTS goes to pytest:
+# make test-all-pythons TESTS='-m "not slow" -n 2'
+TESTS ?= -n 2
+test-all-pythons:
+	$(PYTHON) tools/environments.py pythons $(TESTS)
+
+# Every dependency at the lowest version that pyproject.toml allows.
+test-oldest:
+	$(PYTHON) tools/environments.py oldest $(TESTS)
+
 # Which lines the tests run. Processes that tests start are not counted.
 coverage: $(READY)
 	$(RUN) -m pytest -q -n 2 --cov=mixvi --cov=reproduction --cov-report=term:skip-covered
@@ -28,6 +38,15 @@ lint: $(READY)
 	$(RUN) -m ruff format --check .
 	$(RUN) -m pyright
 	$(VENV)/bin/lint-imports
+
+# What is handed out, into dist/; and whether it installs bare, runs the README and tests itself.
+dist: $(READY)
+	rm -rf dist
+	$(RUN) -m pip install --quiet --disable-pip-version-check --editable ".[release]"
+	$(RUN) -m build
+
+test-dist: dist
+	$(RUN) tools/distribution.py
 
 # The measurements behind docs/results/core.md (about half an hour on 2 cores).
 bench: $(READY)
@@ -67,4 +86,4 @@ $(READY): pyproject.toml
 	touch $(READY)
 
 clean:
-	rm -rf $(VENV) report
+	rm -rf $(VENV) .venvs report dist
