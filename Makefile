@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 # Benchmarks import `reproduction`, which is not installed.
 export PYTHONPATH := $(CURDIR)
 
-.PHONY: demo test coverage lint bench bench-models bench-hard check-estimators paper kill-paper paper-misses clean
+.PHONY: demo test site cookbook coverage lint bench bench-models bench-hard check-estimators paper kill-paper paper-misses clean
 
 # Under a minute on two cores after the set-up; nothing is downloaded.
 demo: $(READY)
@@ -22,6 +22,12 @@ test: $(READY)
 # Which lines the tests run. Processes that tests start are not counted.
 coverage: $(READY)
 	$(RUN) -m pytest -q -n 2 --cov=mixvi --cov=reproduction --cov-report=term:skip-covered
+
+# The documentation site, warnings as errors; then every link of it is followed.
+site: $(VENV)/.docs
+	$(RUN) -m sphinx -E -q -W --keep-going -b html docs docs/_build
+	$(RUN) docs/_ext/check_site.py docs/_build
+	@echo "Open docs/_build/index.html"
 
 lint: $(READY)
 	$(RUN) -m ruff check .
@@ -66,5 +72,9 @@ $(READY): pyproject.toml
 	$(RUN) -m pip install --quiet --disable-pip-version-check --editable ".[plots,test,lint]"
 	touch $(READY)
 
+$(VENV)/.docs: $(READY)
+	$(RUN) -m pip install --quiet --disable-pip-version-check --editable ".[docs]"
+	touch $@
+
 clean:
-	rm -rf $(VENV) report
+	rm -rf $(VENV) report docs/_build
