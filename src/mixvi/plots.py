@@ -37,7 +37,17 @@ def ellipse(
     with_axes: bool = False,
 ) -> None:
     """The mean as a cross and the ellipse that holds `level` of a two-dimensional Gaussian's mass;
-    `with_axes` draws its axes as dashed lines."""
+    `with_axes` draws its axes as dashed lines.
+
+    >>> import matplotlib.pyplot as plt
+    >>> import numpy as np
+    >>> from mixvi import plots
+    >>> figure, axes = plt.subplots()
+    >>> plots.ellipse(axes, np.zeros(2), np.array([[1.0, 0.5], [0.5, 1.0]]))
+    >>> len(axes.lines)  # the edge, and a cross at the mean
+    2
+    >>> plt.close(figure)
+    """
     edge, spokes = _edge(mean, cov, level)
     axes.plot(*edge.T, color=colour, lw=1.8, label=label)
     axes.plot(*mean, "x", color=colour, ms=8, mew=2)
@@ -65,6 +75,15 @@ def pairs(post: Posterior, names: list[str] | None = None, level: float = 0.7) -
     **Arguments:** `names` chooses parameters by their names (the first eight when left out).
 
     **Returns:** the matplotlib figure.
+
+    >>> import matplotlib.pyplot as plt
+    >>> import mixvi
+    >>> from mixvi import plots
+    >>> post = mixvi.laplace(lambda w: -0.5 * (w["a"] ** 2 + w["b"] ** 2), {"a": 0.0, "b": 0.0})
+    >>> figure = plots.pairs(post, ["a", "b"])
+    >>> len(figure.axes)
+    4
+    >>> plt.close(figure)
     """
     known = list(post._shown.names)
     names = known[:8] if names is None else list(names)
