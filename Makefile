@@ -29,6 +29,11 @@ site: $(VENV)/.docs
 	$(RUN) docs/_ext/check_site.py docs/_build
 	@echo "Open docs/_build/index.html"
 
+# The cookbook's pages run, and NUTS beside them (ten minutes on 2 cores): tables and pictures.
+cookbook: $(READY)
+	$(RUN) -m pip install --quiet --disable-pip-version-check --editable ".[bench]"
+	$(RUN) benchmarks/cookbook.py
+
 lint: $(READY)
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .

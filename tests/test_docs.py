@@ -68,9 +68,9 @@ def test_examples_in_documents(name, tmp_path, monkeypatch):
         pytest.importorskip(needed)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MIXVI_DATA", raising=False)  # what is shown is what a stranger sees
-    monkeypatch.setattr(sys.modules["matplotlib"].pyplot, "show", lambda: None)
     run_blocks(ROOT / name)
-    sys.modules["matplotlib"].pyplot.close("all")
+    if plt := sys.modules.get("matplotlib.pyplot"):
+        plt.close("all")
     text = (ROOT / name).read_text(encoding="utf-8")
     shown = {pathlib.Path(target).name for _, target in PICTURE.findall(text)}
     for picture in tmp_path.glob("*.png"):
@@ -178,11 +178,15 @@ def test_cookbook_shows_what_was_measured():
 
     rows = cookbook.read()
     assert sorted(rows) == cookbook.names()
+    index = (cookbook.PAGES / "index.md").read_text(encoding="utf-8")
     for name, some in rows.items():
         text = (cookbook.PAGES / f"{name}.md").read_text(encoding="utf-8")
         assert cookbook.with_table(text, some) == text
         assert all(f"{row['fit']} = mixvi.fit(" in text for row in some)
         assert len(some) == text.count("mixvi.fit(")
+        line = next(line for line in index.splitlines() if f"]({name}.md)" in line)
+        assert line.endswith(f"| {some[0]['trust']} | {some[-1]['trust']} |")
+        assert f"| {', then '.join(str(row['dim']) for row in some)} |" in line
 
 
 def test_readme_shows_the_two_commands():

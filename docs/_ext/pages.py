@@ -7,10 +7,15 @@ CODE = re.compile(r"``[^`]+``|`[^`]+`", re.DOTALL)
 NAME = re.compile(r"[A-Za-z_][\w.]*(\(\))?")
 # Measurements that are parts of pages: pages of their own where something links to them.
 PARTS = "results/parts/"
+# Files beside the pages, which the site has as pages.
+BESIDE = {"README.md": "index.md", "CONTRIBUTING.md": "contributing.md"}
+BESIDE["CHANGELOG.md"] = "changelog.md"
+OUTSIDE = re.compile(rf"\]\(((?:\.\./)*)\.\./({'|'.join(BESIDE)})")
 TOCTREE = re.compile(r"```\{toctree\}\n.*?```\n*", re.DOTALL)
 
 
 def complete(app, docname: str, source: list[str]) -> None:
+    source[0] = OUTSIDE.sub(lambda found: f"]({found[1]}{BESIDE[found[2]]}", source[0])
     if docname == "index":
         source[0] = TOCTREE.sub(lambda found: present(found[0], app.srcdir), source[0])
     if docname.startswith("results/") and not source[0].startswith("# "):
@@ -21,12 +26,14 @@ def complete(app, docname: str, source: list[str]) -> None:
 
 
 def present(toctree: str, folder: pathlib.Path) -> str:
-    """Without patterns that match nothing: pages of adaptors come with the adaptors."""
+    """Without patterns that add nothing: pages of adaptors come with the adaptors."""
+    listed = {re.sub(r".*<(.*)>", r"\1", line) for line in toctree.splitlines()}
 
-    def matches(line: str) -> bool:
-        return not line.endswith("*") or any(pathlib.Path(folder).glob(f"{line}.md"))
+    def adds(line: str) -> bool:
+        found = (path.relative_to(folder) for path in pathlib.Path(folder).glob(f"{line}.md"))
+        return not {path.with_suffix("").as_posix() for path in found} <= listed
 
-    lines = [line for line in toctree.splitlines() if matches(line)]
+    lines = [line for line in toctree.splitlines() if not line.endswith("*") or adds(line)]
     entries = [line for line in lines if line and not line.startswith((":", "`"))]
     return "\n".join(lines) + "\n\n" if entries else ""
 

@@ -1,5 +1,4 @@
-"""Links that lead out of the pages: to source files, shown on pages of their own, with functions
-where they stand; and to README, CONTRIBUTING and CHANGELOG, which the site has."""
+"""Source files that pages link to are pages of their own, with functions where they stand."""
 
 import ast
 import functools
@@ -13,8 +12,6 @@ from docutils import nodes
 from sphinx import addnodes
 
 ROOT = pathlib.Path(__file__).resolve().parents[2]
-# Files beside the pages that are pages of the site.
-BESIDE = {"README.md": "index", "CONTRIBUTING.md": "contributing", "CHANGELOG.md": "changelog"}
 
 
 def page_of(path: pathlib.Path) -> str:
@@ -57,13 +54,10 @@ def mend(app, doctree: nodes.document) -> None:
     for node in list(doctree.findall(addnodes.download_reference)):
         target = node["reftarget"].split("#")[0]
         path = pathlib.Path(os.path.normpath(app.srcdir / pathlib.Path(docname).parent / target))
-        if path.name in BESIDE and path.parent == ROOT:
-            place = f"{BESIDE[path.name]}.html"
-        elif path.suffix == ".py" and ROOT in path.parents:
-            line = lines_of(path).get(node.astext().removesuffix("()"))
-            place = f"{page_of(path)}.html" + (f"#L-{line}" if line else "")
-        else:
+        if path.suffix != ".py" or ROOT not in path.parents:
             continue
+        line = lines_of(path).get(node.astext().removesuffix("()"))
+        place = f"{page_of(path)}.html" + (f"#L-{line}" if line else "")
         node.replace_self(nodes.reference("", "", *node.children, refuri=up + place, internal=True))
 
 
