@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 # Benchmarks import `reproduction`, which is not installed.
 export PYTHONPATH := $(CURDIR)
 
-.PHONY: demo test test-all-pythons test-oldest coverage lint dist test-dist bench bench-models bench-hard check-estimators paper kill-paper paper-misses clean
+.PHONY: demo test test-all-pythons test-oldest site cookbook coverage lint dist test-dist bench bench-models bench-hard check-estimators paper kill-paper paper-misses clean
 
 # Under a minute on two cores after the set-up; nothing is downloaded.
 demo: $(READY)
@@ -32,6 +32,17 @@ test-oldest:
 # Which lines the tests run. Processes that tests start are not counted.
 coverage: $(READY)
 	$(RUN) -m pytest -q -n 2 --cov=mixvi --cov=reproduction --cov-report=term:skip-covered
+
+# The documentation site, warnings as errors; then every link of it is followed.
+site: $(VENV)/.docs
+	$(RUN) -m sphinx -E -q -W --keep-going -b html docs docs/_build
+	$(RUN) docs/_ext/check_site.py docs/_build
+	@echo "Open docs/_build/index.html"
+
+# The cookbook's pages run, and NUTS beside them (ten minutes on 2 cores): tables and pictures.
+cookbook: $(READY)
+	$(RUN) -m pip install --quiet --disable-pip-version-check --editable ".[bench]"
+	$(RUN) benchmarks/cookbook.py
 
 lint: $(READY)
 	$(RUN) -m ruff check .
@@ -85,5 +96,9 @@ $(READY): pyproject.toml
 	$(RUN) -m pip install --quiet --disable-pip-version-check --editable ".[plots,test,lint]"
 	touch $(READY)
 
+$(VENV)/.docs: $(READY)
+	$(RUN) -m pip install --quiet --disable-pip-version-check --editable ".[docs]"
+	touch $@
+
 clean:
-	rm -rf $(VENV) .venvs report dist
+	rm -rf $(VENV) .venvs report dist docs/_build

@@ -1,10 +1,12 @@
-"""Every example in the documentation runs, and says what it says it says."""
+"""Every example in the documentation runs, and says what it says it says; links lead somewhere."""
 
+import ast
 import doctest
 import importlib
-import importlib.util
+import inspect
 import pathlib
 import re
+import sys
 
 import numpy as np
 import pytest
@@ -12,61 +14,103 @@ import pytest
 from documents import run_blocks
 
 ROOT = pathlib.Path(__file__).resolve().parents[1]
+DOCS = ROOT / "docs"
+FENCE = re.compile(r"^```(\S*).*?^```", re.DOTALL | re.MULTILINE)
+LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
+PICTURE = re.compile(r"!\[([^\]]*)\]\(([^)\s]+)\)")
+# Of a page that is about other libraries: its code runs where these are installed.
+NEEDS = {"docs/numpyro.md": ("numpyro",), "docs/pymc.md": ("pymc", "bambi")}
+LIBRARIES = ("arviz", "numpyro", "pandas", "pymc")
+# Warnings of theirs, not of ours.
+THEIRS = ("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore:::pytensor")
+# Tables of measurements and the paper's report have no code.
+PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
+PAGES += [path for path in sorted(DOCS.rglob("*.md")) if "_build" not in path.parts]
 
 
-def needing(name: str, *libraries: str):
-    """A page or a module that is skipped, with a word, where these are not installed."""
-    missing = [one for one in libraries if importlib.util.find_spec(one) is None]
-    skipped = pytest.mark.skipif(bool(missing), reason=f"not installed: {', '.join(missing)}")
-    kinds = ("FutureWarning", "DeprecationWarning")  # theirs, not ours
-    theirs = pytest.mark.filterwarnings(*(f"ignore::{kind}" for kind in kinds), "ignore:::pytensor")
-    return pytest.param(name, marks=[skipped, theirs])
+def relative(path: pathlib.Path) -> str:
+    return path.relative_to(ROOT).as_posix()
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "README.md",
-        "CONTRIBUTING.md",
-        "docs/limits.md",
-        "docs/constraints.md",
-        "docs/hard.md",
-        "docs/modes.md",
-        "docs/models.md",
-        "docs/data.md",
-        "docs/numpyro.md",
-        needing("docs/pymc.md", "pymc", "bambi"),
-        "docs/pictures.md",
-    ],
-)
+def with_code() -> list:
+    """Pages with Python blocks; those that take seconds are marked."""
+    found = []
+    for path in PAGES:
+        if "```python" in path.read_text(encoding="utf-8"):
+            marks: list = [pytest.mark.slow] if path.parent.name == "cookbook" else []
+            marks += [pytest.mark.filterwarnings(*THEIRS)] if relative(path) in NEEDS else []
+            found.append(pytest.param(relative(path), marks=marks))
+    return found
+
+
+@pytest.mark.parametrize("name", with_code())
 def test_examples_in_documents(name, tmp_path, monkeypatch):
+    for needed in NEEDS.get(name, ()):
+        pytest.importorskip(needed)
     monkeypatch.chdir(tmp_path)
     monkeypatch.delenv("MIXVI_DATA", raising=False)  # what is shown is what a stranger sees
     run_blocks(ROOT / name)
+    if plt := sys.modules.get("matplotlib.pyplot"):
+        plt.close("all")
+    text = (ROOT / name).read_text(encoding="utf-8")
+    shown = {pathlib.Path(target).name for _, target in PICTURE.findall(text)}
+    for picture in tmp_path.glob("*.png"):
+        assert_a_picture(picture)
+        assert picture.name in shown
 
 
-@pytest.mark.parametrize(
-    "name",
-    [
-        "mixvi._density._numpy",
-        "mixvi._density._protocol",
-        "mixvi._fit._many",
-        "mixvi._fit._screen",
-        "mixvi._fit._public",
-        "mixvi._density._linear_predictor",
-        "mixvi.metrics",
-        "mixvi.estimators._classifier",
-        "mixvi.estimators._regressor",
-        "mixvi.models._model",
-        "mixvi.interop._numpyro_fit",
-        "mixvi.interop._numpyro_guide",
-        needing("mixvi.interop.pymc", "pymc"),
-        needing("mixvi.interop.arviz", "arviz"),
-        needing("mixvi.interop.pandas", "pandas"),
-        "reproduction.data",
-    ],
-)
+@pytest.mark.parametrize("path", PAGES, ids=relative)
+def test_pages_are_whole(path):
+    """No broken link, no picture that is missing or empty, no cell that nothing runs."""
+    text = path.read_text(encoding="utf-8")
+    prose = FENCE.sub("", text)
+    for target in LINK.findall(prose):
+        where, _, anchor = target.partition("#")
+        if re.match(r"[a-z]+:", where):
+            continue
+        there = (path.parent / where).resolve() if where else path
+        assert there.exists(), f"{target}: there is no such file"
+        if anchor:
+            assert anchor in anchors_of(there), f"{target}: there is no such heading"
+    for about, target in PICTURE.findall(prose):
+        assert about, f"{target}: say what the picture shows"
+        assert_a_picture(path.parent / target)
+    for kind in FENCE.finditer(text):
+        known = ("python", "text", "py", "sh", "bash", "{toctree}", "{include}", "{eval-rst}")
+        assert kind[1] in ("", "toml", "math", *known), f"{kind[1]}: nothing runs such a cell"
+        if kind[1] == "py":  # another library's: it must at least be Python
+            ast.parse(kind[0].removeprefix("```py").removesuffix("```"))
+
+
+def anchors_of(path: pathlib.Path) -> set[str]:
+    """As code hosts make them of headings."""
+    heads = re.findall(r"^#+ (.*)$", FENCE.sub("", path.read_text(encoding="utf-8")), re.MULTILINE)
+    return {re.sub(r"[^\w\- ]", "", head.lower()).replace(" ", "-") for head in heads}
+
+
+def test_a_broken_page_is_seen(tmp_path):
+    for text in ("[x](nowhere.md)", "[x](#nowhere)", "![x](nowhere.png)", "```julia\n1\n```"):
+        page = tmp_path / "page.md"
+        page.write_text(f"# Page\n\n{text}\n")
+        with pytest.raises((AssertionError, FileNotFoundError)):
+            test_pages_are_whole(page)
+
+
+def modules_with_examples() -> list:
+    found = [pytest.param("reproduction.data")]
+    for path in sorted((ROOT / "src").rglob("*.py")):
+        if ">>>" in path.read_text(encoding="utf-8"):
+            name = ".".join(path.relative_to(ROOT / "src").with_suffix("").parts)
+            marks = [pytest.mark.filterwarnings(*THEIRS)] if "interop" in name else []
+            found.append(pytest.param(name.removesuffix(".__init__"), marks=marks))
+    return found
+
+
+@pytest.mark.parametrize("name", modules_with_examples())
 def test_examples_in_docstrings(name):
+    for library in LIBRARIES:
+        if name.startswith("mixvi.interop") and library in name:
+            pytest.importorskip(library)
     module = importlib.import_module(name)
     runner = doctest.DocTestRunner()
     found = [t for t in doctest.DocTestFinder().find(module) if t.examples]
@@ -74,6 +118,60 @@ def test_examples_in_docstrings(name):
     for test in found:
         runner.run(test)
     assert runner.failures == 0
+
+
+@pytest.mark.parametrize(
+    "name", ["mixvi", "mixvi.estimators", "mixvi.models", "mixvi.metrics", "mixvi.plots"]
+)
+def test_every_public_name_is_in_the_reference_with_an_example(name):
+    module = importlib.import_module(name)
+    reference = "".join(path.read_text() for path in (DOCS / "api").glob("*.md"))
+    parts = reference.split(".. currentmodule:: ")
+    listed = "".join(part for part in parts if part.split("\n")[0] == name)
+    names = public_names(module)
+    assert names
+    for public in names:
+        assert ">>>" in (inspect.getdoc(getattr(module, public)) or ""), f"{public}: no example"
+        entry = rf"^\.\. auto\w+:: {public}\b"
+        assert re.search(entry, listed, re.MULTILINE), f"{public}: not in docs/api"
+
+
+def public_names(module) -> list[str]:
+    """What a package hands on, or a module defines itself."""
+    is_package = hasattr(module, "__path__")
+    return [
+        name
+        for name, value in vars(module).items()
+        if not name.startswith("_")
+        and (inspect.isclass(value) or inspect.isfunction(value))
+        and (is_package or value.__module__ == module.__name__)
+    ]
+
+
+def test_equations_name_functions_that_exist():
+    text = (DOCS / "mathematics.md").read_text(encoding="utf-8")
+    found = re.findall(r"\[`([\w.]+)`\]\(\.\./src/([\w/]+)\.py\)", text)
+    assert len(found) > 30
+    for name, path in found:
+        place = importlib.import_module(path.replace("/", "."))
+        for part in name.split("."):
+            place = getattr(place, part)
+
+
+def test_cookbook_shows_what_was_measured():
+    import cookbook
+
+    rows = cookbook.read()
+    assert sorted(rows) == cookbook.names()
+    index = (cookbook.PAGES / "index.md").read_text(encoding="utf-8")
+    for name, some in rows.items():
+        text = (cookbook.PAGES / f"{name}.md").read_text(encoding="utf-8")
+        assert cookbook.with_table(text, some) == text
+        assert all(f"{row['fit']} = mixvi.fit(" in text for row in some)
+        assert len(some) == text.count("mixvi.fit(")
+        line = next(line for line in index.splitlines() if f"]({name}.md)" in line)
+        assert line.endswith(f"| {some[0]['trust']} | {some[-1]['trust']} |")
+        assert f"| {', then '.join(str(row['dim']) for row in some)} |" in line
 
 
 def test_readme_shows_the_two_commands():
@@ -102,15 +200,6 @@ def test_examples_leave_pictures(name, tmp_path, monkeypatch):
     monkeypatch.setattr("sys.argv", [name, "--out", str(tmp_path)])
     importlib.import_module(name).main()
     assert_a_picture(tmp_path / f"{name}.png")
-
-
-def test_example_of_pictures(tmp_path, monkeypatch):
-    import pictures
-
-    monkeypatch.setattr("sys.argv", ["pictures.py", "--out", str(tmp_path)])
-    pictures.main()
-    for name in ("pairs", "marginals", "path"):
-        assert_a_picture(tmp_path / f"{name}.png")
 
 
 def assert_a_picture(path):

@@ -42,6 +42,17 @@ class Posterior:
     `flat_std`, `root`, `cov` and `names` are its own, and `unconstrained` is the Gaussian alone.
     `mean`, `std`, `quantiles`, `sample`, `log_prob`, `whiten` and `summary` speak of the user's
     parameters.
+
+    >>> import jax.numpy as jnp
+    >>> import mixvi
+    >>> post = mixvi.fit(lambda w: 3 * w["rate"] - jnp.exp(w["rate"]), {"rate": 0.0})
+    >>> post.names, post.trust, round(float(post.mean["rate"]), 1)
+    (('rate',), 'trust', 0.9)
+    >>> post.sample(0, 1000)["rate"].shape, post.cov.shape
+    ((1000,), (1, 1))
+    >>> low, high = post.quantiles([0.05, 0.95])["rate"]
+    >>> bool(low < post.mean["rate"] < high)
+    True
     """
 
     structure: Structure
@@ -283,5 +294,15 @@ class Posterior:
 
 
 def load(path: str | Path) -> Posterior:
-    """A posterior that `save` wrote; the model is not needed."""
+    """A posterior that `save` wrote; the model is not needed.
+
+    >>> import pathlib
+    >>> import tempfile
+    >>> import mixvi
+    >>> post = mixvi.laplace(lambda w: -0.5 * w["a"] ** 2, {"a": 1.0})
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     again = mixvi.load(post.save(pathlib.Path(folder) / "posterior"))
+    >>> again.names, again.verdict == post.verdict
+    (('a',), True)
+    """
     return Posterior(**_files.read(path))

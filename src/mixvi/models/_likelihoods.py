@@ -46,7 +46,14 @@ def normal_logpdf(x: Any, mean: Any, sd: float) -> Any:
 
 
 class Likelihood(abc.ABC):
-    """What a likelihood must say. `hyper` holds at least the entries of its own `start`."""
+    """What a likelihood must say. `hyper` holds at least the entries of its own `start`.
+
+    >>> import numpy as np
+    >>> from mixvi import models
+    >>> value, slope = models.Poisson().derivatives(np.array([2.0]), np.array([0.0]), {}, order=1)
+    >>> slope  # y - exp(eta)
+    array([1.])
+    """
 
     name: ClassVar[str]
     discrete: ClassVar[bool] = False
@@ -147,7 +154,13 @@ class Likelihood(abc.ABC):
 
 
 class Bernoulli(Likelihood):
-    """Two classes, `p(y = 1) = sigmoid(eta)`; `y` is 0 or 1."""
+    """Two classes, `p(y = 1) = sigmoid(eta)`; `y` is 0 or 1.
+
+    >>> import numpy as np
+    >>> from mixvi import models
+    >>> models.Bernoulli().log_prob(np.array([1.0]), np.array([0.0]), {}).round(4)  # log 1/2
+    array([-0.6931])
+    """
 
     name = "bernoulli"
     discrete = True
@@ -190,7 +203,13 @@ class Bernoulli(Likelihood):
 
 @dataclasses.dataclass(frozen=True)
 class Softmax(Likelihood):
-    """K classes, one predictor for each (the last axis of `eta`); `y` is 0, ..., K - 1."""
+    """K classes, one predictor for each (the last axis of `eta`); `y` is 0, ..., K - 1.
+
+    >>> import numpy as np
+    >>> from mixvi import models
+    >>> models.Softmax(3).mean(np.zeros((1, 3)), {}).round(2)
+    array([[0.33, 0.33, 0.33]])
+    """
 
     n_classes: int
 

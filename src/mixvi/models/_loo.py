@@ -59,7 +59,18 @@ class LeaveOneOut:
     itself gives; where it is large, the value is that of a fit without it. `predicted`: each row
     from the others, its most probable class or its location. `centre` and `spread`: mean and
     standard deviation of its linear predictor given the others; of several predictors, means and a
-    root of their covariance."""
+    root of their covariance.
+
+    >>> import numpy as np
+    >>> import mixvi
+    >>> from mixvi import models
+    >>> x = np.linspace(-2, 2, 40)[:, None]
+    >>> density = models.Model(models.Linear(), models.Gaussian()).density(x, np.sin(x[:, 0]))
+    >>> post = mixvi.laplace(density, density.init)
+    >>> loo = models.leave_one_out(density, post.flat_mean, post.root, at_mode=True)
+    >>> bool(np.isclose(loo.total, loo.pointwise.sum())), bool(loo.share.max() < 0.2)
+    (True, True)
+    """
 
     pointwise: Float[np.ndarray, " n"]
     y: Float[np.ndarray, " n"]

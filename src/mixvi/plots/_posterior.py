@@ -39,7 +39,17 @@ def ellipse(
     with_axes: bool = False,
 ) -> None:
     """The mean as a cross and the ellipse that holds `level` of a two-dimensional Gaussian's mass;
-    `with_axes` draws its axes as dashed lines."""
+    `with_axes` draws its axes as dashed lines.
+
+    >>> import matplotlib.pyplot as plt
+    >>> import numpy as np
+    >>> from mixvi import plots
+    >>> figure, axes = plt.subplots()
+    >>> plots.ellipse(axes, np.zeros(2), np.array([[1.0, 0.5], [0.5, 1.0]]))
+    >>> len(axes.lines)  # the edge, and a cross at the mean
+    2
+    >>> plt.close(figure)
+    """
     edge, spokes = _edge(mean, cov, level)
     axes.plot(*edge.T, color=colour, lw=1.8, label=label)
     axes.plot(*mean, "x", color=colour, ms=8, mew=2)
