@@ -45,7 +45,7 @@ def flat_columns(labelled: Labelled) -> tuple[list[str], Float[np.ndarray, "n co
     for name, array in labelled.draws.items():
         dims = labelled.dims.get(name) or (None,) * (array.ndim - 1)
         each = [
-            list(labelled.coords.get(dim, range(size)))
+            list(labelled.coords.get(dim or "", range(size)))
             for dim, size in zip(dims, array.shape[1:], strict=True)
         ]
         for place in np.ndindex(*array.shape[1:]):

@@ -16,6 +16,8 @@ from .._errors import InputError
 from ._pymc_model import Reading
 
 DOUBLE = FLOAT_TYPES["float64"]
+# PyTensor's rewrite for `pm.Model(check_bounds=False)`.
+CHECKS_REMOVED = "local_remove_check_parameter"
 BACKENDS = ("auto", "jax", "pytensor")
 
 
@@ -23,8 +25,11 @@ class Graphs(abc.ABC):
     """The log density of a model, and what else it names, as functions of unbounded parameters."""
 
     name: str
-    # What `mixvi.fit` takes.
-    log_density: Callable | Density
+
+    @property
+    @abc.abstractmethod
+    def log_density(self) -> Callable | Density:
+        """What `mixvi.fit` takes."""
 
     @abc.abstractmethod
     def evaluated(
@@ -41,8 +46,12 @@ class ByJax(Graphs):
         reading.refuse_random(log_p)
         self.inputs, self.checks = reading.values, reading.model.check_bounds
         function = self._function([log_p])
-        self.log_density = lambda w: function(*w.values())[0]
+        self._log_density = lambda w: function(*w.values())[0]
         self._kept: dict[str, Callable] = {}
+
+    @property
+    def log_density(self) -> Callable:
+        return self._log_density
 
     def _function(self, graphs: Sequence[Any]) -> Callable:
         # PyTensor switches JAX to 64 bits when this is imported, as its samplers need it: putting
@@ -50,11 +59,12 @@ class ByJax(Graphs):
         # (`pymc.sampling.jax` would ask for a hundred devices besides.)
         from pytensor.compile.mode import get_mode
         from pytensor.graph.fg import FunctionGraph
-        from pytensor.link.jax.dispatch import jax_funcify
+        from pytensor.link.jax.dispatch.basic import jax_funcify
 
         check = "local_check_parameter_to_ninf_switch" if self.checks else CHECKS_REMOVED
         graph = FunctionGraph(inputs=self.inputs, outputs=_constant_data(graphs), clone=True)
-        get_mode("JAX").including(check).optimizer.rewrite(graph)
+        mode: Any = get_mode("JAX")
+        mode.including(check).optimizer.rewrite(graph)
         with precision_scope(DOUBLE):
             return jax_funcify(graph)
 
@@ -70,16 +80,13 @@ class ByJax(Graphs):
             return {name: np.asarray(one) for name, one in zip(graphs, made, strict=True)}
 
 
-CHECKS_REMOVED = "local_remove_check_parameter"
-
-
 def _constant_data(graphs: Sequence[Any]) -> list[Any]:
     """Shared variables as the constants that they are now."""
-    import pytensor.tensor as pt
     from pytensor.graph.replace import clone_replace
+    from pytensor.tensor.basic import constant
 
     # Of the type of the variable, whose static shape may be less than known.
-    known = {one: one.type.filter_variable(pt.constant(one.get_value())) for one in _shared(graphs)}
+    known = {one: one.type.filter_variable(constant(one.get_value())) for one in _shared(graphs)}
     return clone_replace(list(graphs), replace=known)
 
 
@@ -170,7 +177,6 @@ def _made(reading: Reading, start: "OrderedDict[str, np.ndarray]", backend: str)
         return ByPytensor(reading, start)
     try:
         made = ByJax(reading)
-        assert callable(made.log_density)
         with precision_scope(DOUBLE):
             jax.eval_shape(made.log_density, start)
     except InputError:

@@ -81,7 +81,8 @@ class Reading:
             point = self.model.initial_point(random_seed=0)
         else:
             self._refuse_unknown(given)
-            point = make_initial_point_fn(model=self.model, overrides=dict(given))(0)
+            overrides: Any = dict(given)
+            point = make_initial_point_fn(model=self.model, overrides=overrides)(0)
         pairs = zip(self.names, self.values, strict=True)
         return OrderedDict((name, np.array(point[value.name], np.float64)) for name, value in pairs)
 

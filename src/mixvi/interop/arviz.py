@@ -296,10 +296,6 @@ def _wrapped(
 ) -> Any:
     try:
         import xarray
-
-        is_old = int(importlib.metadata.version("arviz").split(".")[0]) < 1
-    except importlib.metadata.PackageNotFoundError:
-        is_old = False  # arviz-base alone
     except ImportError as err:
         raise ImportError("to_arviz needs ArviZ: pip install 'mixvi[arviz]'") from err
     made = {
@@ -309,13 +305,20 @@ def _wrapped(
     }
     for one in made.values():
         one.attrs.update(attrs)
-    if not is_old:
+    if not _is_old():
         tree = xarray.DataTree.from_dict(made)
         tree.attrs.update(attrs)
         return tree
     from arviz import InferenceData
 
     return InferenceData(**made, attrs=attrs)
+
+
+def _is_old() -> bool:
+    try:
+        return int(importlib.metadata.version("arviz").split(".")[0]) < 1
+    except importlib.metadata.PackageNotFoundError:
+        return False  # arviz-base alone
 
 
 def _dataset(
