@@ -93,7 +93,7 @@ def nutpie(post: Any, log_density: Callable | None = None, data: PyTree = None) 
     starts at draws of the Gaussian. What it gives back are the user's parameters by name.
     """
     try:
-        from nutpie.compiled_pyfunc import from_pyfunc
+        from nutpie.compiled_pyfunc import from_pyfunc  # pyright: ignore
     except ImportError as err:
         raise ImportError("this takes nutpie: pip install nutpie") from err
     log_density, data = _model(post, log_density, data)

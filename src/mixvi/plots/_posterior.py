@@ -86,6 +86,14 @@ def pairs(
     area of a dot is its weight, and the densities have weighted histograms beside them.
 
     **Returns:** the matplotlib axes as a square array; `axes[0, 0].figure` is the figure.
+
+    >>> import matplotlib.pyplot as plt
+    >>> import mixvi
+    >>> from mixvi import plots
+    >>> post = mixvi.laplace(lambda w: -0.5 * (w["a"] ** 2 + w["b"] ** 2), {"a": 0.0, "b": 0.0})
+    >>> plots.pairs(post, ["a", "b"]).shape
+    (2, 2)
+    >>> plt.close()
     """
     names, indices = _chosen(post, names, "pairs")
     shown, n = [_shown(post, index) for index in indices], len(names)
@@ -248,6 +256,16 @@ def marginals(
     posterior of the same parameters, such as `mixvi.laplace(log_density, init)`; dashed.
 
     **Returns:** the matplotlib axes, one for each name; `axes[0].figure` is the figure.
+
+    >>> import jax.numpy as jnp
+    >>> import matplotlib.pyplot as plt
+    >>> import mixvi
+    >>> from mixvi import plots
+    >>> gamma = lambda x: 3 * jnp.log(x) - x
+    >>> post = mixvi.laplace(gamma, 1.0, constraints={"w": "positive"})
+    >>> [axes.get_xlabel() for axes in plots.marginals(post)]
+    ['w']
+    >>> plt.close()
     """
     names, indices = _chosen(post, names, "marginals")
     others = [] if beside is None else _chosen(beside, names, "marginals, beside")[1]
@@ -278,14 +296,20 @@ def path(steps: Sequence[Step], axes: Any = None) -> Any:
     be had still, by the stages of `mixvi.Step`. Where draws were added ("draws") the bound is
     another one, and its line begins anew: lower by what fewer draws had promised too much.
 
-        steps = []
-        post = mixvi.fit(log_density, init, callback=steps.append)
-        mixvi.plots.path(steps)
-
     **Arguments:** `steps`: what `callback=` was called with. `axes` to draw on; new ones when left
     out.
 
     **Returns:** the matplotlib axes.
+
+    >>> import jax.numpy as jnp
+    >>> import matplotlib.pyplot as plt
+    >>> import mixvi
+    >>> from mixvi import plots
+    >>> steps = []
+    >>> post = mixvi.fit(lambda w: 3 * w - jnp.exp(w), 0.0, family="eig", callback=steps.append)
+    >>> plots.path(steps).get_ylabel()
+    'bound (nats)'
+    >>> plt.close()
     """
     told: dict[int, tuple[str, float, float]] = {}
     for step in steps:

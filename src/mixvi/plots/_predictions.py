@@ -19,6 +19,16 @@ def calibration(y: Any, proba: Any, axes: Any = None, n_bins: int = 10) -> Any:
     two classes that of the second, of more that of the predicted one. (`y`: class indices.)
 
     **Returns:** the matplotlib axes.
+
+    >>> import matplotlib.pyplot as plt
+    >>> import numpy as np
+    >>> from mixvi import plots
+    >>> rng = np.random.default_rng(0)
+    >>> share = rng.random(1000)
+    >>> y = (rng.random(1000) < share).astype(int)
+    >>> plots.calibration(y, np.stack([1 - share, share], 1)).get_xlabel()
+    'predicted probability'
+    >>> plt.close()
     """
     axes, bins = axes or plt.subplots(figsize=(4.6, 4.2))[1], reliability_curve(y, proba, n_bins)
     axes.plot([0, 1], [0, 1], "--", color=GREY, lw=1, zorder=1)
@@ -45,6 +55,15 @@ def confusion(y: Any, proba: Any, labels: Any, axes: Any = None) -> Any:
     darker where they are a larger share of their line. (`y`: class indices.)
 
     **Returns:** the matplotlib axes.
+
+    >>> import matplotlib.pyplot as plt
+    >>> import numpy as np
+    >>> from mixvi import plots
+    >>> proba = np.array([[0.9, 0.1], [0.6, 0.4], [0.2, 0.8]])
+    >>> axes = plots.confusion([0, 1, 1], proba, ["no", "yes"])
+    >>> [text.get_text() for text in axes.texts]
+    ['1', '1', '1']
+    >>> plt.close()
     """
     axes = axes or plt.subplots(figsize=(4.6, 4.2))[1]
     y, proba = np.asarray(y).astype(int), np.asarray(proba, dtype=np.float64)
@@ -68,6 +87,14 @@ def residuals(y: Any, predicted: Any, axes: Any = None) -> Any:
     """What was predicted against what was observed; the dashed line is where both agree.
 
     **Returns:** the matplotlib axes.
+
+    >>> import matplotlib.pyplot as plt
+    >>> import numpy as np
+    >>> from mixvi import plots
+    >>> axes = plots.residuals(np.array([1.0, 2.0, 4.0]), np.array([1.5, 2.0, 3.5]))
+    >>> axes.get_xlabel(), axes.get_ylabel()
+    ('predicted', 'observed')
+    >>> plt.close()
     """
     y, predicted = np.asarray(y, dtype=np.float64), np.asarray(predicted, dtype=np.float64)
     axes = axes or plt.subplots(figsize=(4.6, 4.2))[1]
@@ -88,6 +115,15 @@ def coverage(below: Any, axes: Any = None) -> Any:
     `below`: of every observation, the probability that was given to what lies below it.
 
     **Returns:** the matplotlib axes.
+
+    >>> import matplotlib.pyplot as plt
+    >>> import numpy as np
+    >>> from mixvi import plots
+    >>> axes = plots.coverage(np.random.default_rng(0).random(500))
+    >>> _, held = axes.lines[-1].get_data()
+    >>> bool((np.diff(held) >= 0).all())
+    True
+    >>> plt.close()
     """
     axes = axes or plt.subplots(figsize=(4.6, 4.2))[1]
     width = np.abs(2 * np.asarray(below, dtype=np.float64) - 1)  # of the interval that reaches it
@@ -123,6 +159,15 @@ def effects(
     tells how many rows are near each point.
 
     **Returns:** the matplotlib axes.
+
+    >>> import matplotlib.pyplot as plt
+    >>> import numpy as np
+    >>> from mixvi import plots
+    >>> age = np.linspace(20, 80, 5)
+    >>> axes = plots.effects(age, age / 100, age / 100 - 0.1, age / 100 + 0.1)
+    >>> len(axes.lines)
+    1
+    >>> plt.close()
     """
     axes = axes or plt.subplots(figsize=(4.2, 3.1))[1]
     parts = [np.atleast_2d(np.asarray(part, dtype=np.float64)) for part in (mean, low, high)]
