@@ -136,8 +136,8 @@ class Fitted:
             return self.sites.deterministic
         given = (self.post.mean, self.data, self.post.hyper)
 
-        def replay(seed: Any, *given: Any) -> dict:
-            return self.log_density.replay(*given, seed)[1]
+        def replay(seed: Any, w: dict, data: Any, hyper: Any) -> dict:
+            return self.log_density.replay(w, data, hyper, seed)[1]
 
         keys = [jax.random.key(SEED + i) for i in range(4)]
         program = compiled(replay, keys[0], *given)
