@@ -29,7 +29,7 @@ DOUBLE = np.dtype(np.float64)
 
 def numpyro(fitted: Any, *, dense: bool = True, adapt_mass_matrix: bool = False) -> dict[str, Any]:
     """Keywords for `numpyro.infer.NUTS(model, ...)`: every chain begins at a draw of the Gaussian,
-    made with the chain's own key, and a few dozen steps of warm-up find the step size.
+    made with the chain's own key. A hundred steps of warm-up find the step size (25 are too few).
 
     The mass matrix stays as it is: adapting it would put an estimate from few draws in its place.
     With `adapt_mass_matrix=True` NumPyro does so in its windows, which takes a long warm-up.
