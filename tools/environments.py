@@ -51,17 +51,19 @@ def interpreter(version: str) -> str | None:
 
 
 def floors(project: dict) -> list[str]:
-    """Every requirement that has a floor, as a constraint to that floor."""
+    """Every requirement, as a constraint to its floor; ceilings and markers are passed over."""
     extras = project.get("optional-dependencies", {}).values()
     wanted = [*project["dependencies"], *(one for extra in extras for one in extra)]
     held: dict[str, str] = {}
     for text in wanted:
-        match = re.fullmatch(r"([\w.-]+)(?:\[[^]]*\])?\s*>=\s*([\w.]+)(\s*;.*)?", text)
+        match = re.fullmatch(
+            r"([\w.-]+)(?:\[[^]]*\])?\s*>=\s*([\w.]+)(,\s*<[\w.]+)?(\s*;.*)?", text
+        )
         if match is None:
             sys.exit(f"pyproject.toml: {text!r} has no floor that could be tested.")
-        name, floor, marker = match.groups()
-        line = f"{name}=={floor}{marker or ''}"
-        if held.setdefault(name + (marker or ""), line) != line:
+        name, floor, *_ = match.groups()
+        line = f"{name}=={floor}"
+        if held.setdefault(name, line) != line:
             sys.exit(f"pyproject.toml gives {name} two floors: {held[name]} and {line}.")
     return sorted(held.values())
 
