@@ -50,18 +50,20 @@ def interpreter(version: str) -> str | None:
     return None
 
 
+# A name, perhaps with extras; its floor; perhaps a ceiling and a marker.
+FLOOR = re.compile(r"([\w.-]+)(?:\[[^]]*\])?\s*>=\s*([\w.]+)(?:,\s*<[\w.]+)?(?:\s*;.*)?")
+
+
 def floors(project: dict) -> list[str]:
     """Every requirement, as a constraint to its floor; ceilings and markers are passed over."""
     extras = project.get("optional-dependencies", {}).values()
     wanted = [*project["dependencies"], *(one for extra in extras for one in extra)]
     held: dict[str, str] = {}
     for text in wanted:
-        match = re.fullmatch(
-            r"([\w.-]+)(?:\[[^]]*\])?\s*>=\s*([\w.]+)(,\s*<[\w.]+)?(\s*;.*)?", text
-        )
+        match = FLOOR.fullmatch(text)
         if match is None:
             sys.exit(f"pyproject.toml: {text!r} has no floor that could be tested.")
-        name, floor, *_ = match.groups()
+        name, floor = match.groups()
         line = f"{name}=={floor}"
         if held.setdefault(name, line) != line:
             sys.exit(f"pyproject.toml gives {name} two floors: {held[name]} and {line}.")
