@@ -3,6 +3,8 @@
 import pathlib
 import re
 
+from sphinx.ext.napoleon import Config, NumpyDocstring
+
 CODE = re.compile(r"``[^`]+``|`[^`]+`", re.DOTALL)
 NAME = re.compile(r"[A-Za-z_][\w.]*(\(\))?")
 # Measurements that are parts of pages: pages of their own where something links to them.
@@ -41,7 +43,11 @@ def present(toctree: str, folder: pathlib.Path) -> str:
 def as_rst(app, what, name, obj, options, lines: list[str]) -> None:
     """Docstrings are Markdown; Sphinx reads reStructuredText."""
     text = "\n".join(lines)
-    lines[:] = "\n\n".join(map(paragraph, text.split("\n\n"))).split("\n")
+    text = "\n\n".join(map(paragraph, text.split("\n\n")))
+    if "\n---" in text:  # sections of an estimator
+        config = Config(napoleon_custom_sections=[("Attributes", "params_style")])
+        text = str(NumpyDocstring(text, config, app, what, name, obj))
+    lines[:] = text.split("\n")
 
 
 def paragraph(text: str) -> str:
@@ -76,6 +82,6 @@ def skip(app, what, name, obj, skipped, options) -> bool | None:
 
 def setup(app) -> dict:
     app.connect("source-read", complete)
-    app.connect("autodoc-process-docstring", as_rst, priority=400)  # before napoleon
+    app.connect("autodoc-process-docstring", as_rst)
     app.connect("autodoc-skip-member", skip)
     return {"parallel_read_safe": True, "parallel_write_safe": True}
