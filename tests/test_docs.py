@@ -21,6 +21,9 @@ LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 PICTURE = re.compile(r"!\[([^\]]*)\]\(([^)\s]+)\)")
 # Of a page that is about another library: its code runs where that is installed.
 NEEDS = {"docs/numpyro.md": "numpyro", "docs/pymc.md": "pymc", "docs/bambi.md": "bambi"}
+# Blocks that are run, or that are no code; `py` is another library's.
+KINDS = {"python", "text", "", "py", "sh", "bash", "console", "toml", "json", "yaml", "csv"}
+KINDS |= {"{toctree}", "{include}", "{eval-rst}"}
 # Tables of measurements and the paper's report have no code.
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
 PAGES += [path for path in sorted(DOCS.rglob("*.md")) if "_build" not in path.parts]
@@ -95,8 +98,7 @@ def test_pages_are_whole(path):
         assert about, f"{target}: say what the picture shows"
         assert_a_picture(path.parent / target)
     for kind in FENCE.finditer(text):
-        known = ("python", "text", "py", "sh", "bash", "{toctree}", "{include}", "{eval-rst}")
-        assert kind[1] in ("", "toml", "math", *known), f"{kind[1]}: nothing runs such a cell"
+        assert kind[1] in KINDS, f"{kind[1]}: nothing runs such a cell"
         if kind[1] == "py":  # another library's: it must at least be Python
             ast.parse(kind[0].removeprefix("```py").removesuffix("```"))
 
