@@ -16,7 +16,6 @@ release = version = mixvi.__version__
 extensions = [
     "myst_parser",
     "sphinx.ext.autodoc",
-    "sphinx.ext.napoleon",
     "sphinx.ext.linkcode",
     "mathml",
     "pages",
@@ -34,7 +33,6 @@ default_role = "py:obj"
 nitpicky = True
 nitpick_ignore_regex = [("py:obj", ".*"), ("py:class", ".*")]
 autodoc_typehints = "none"
-napoleon_use_ivar = True
 autodoc_member_order = "bysource"
 autodoc_class_signature = "mixed"
 add_module_names = False

@@ -23,6 +23,11 @@ NEEDS = {"docs/numpyro.md": ("numpyro",), "docs/pymc.md": ("pymc", "bambi")}
 LIBRARIES = ("arviz", "numpyro", "pandas", "pymc")
 # Warnings of theirs, not of ours.
 THEIRS = ("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore:::pytensor")
+# Blocks that are run, or that are no code; `py` is another library's.
+KINDS = {"python", "text", "", "py", "sh", "bash", "console", "toml", "json", "yaml", "csv"}
+KINDS |= {"{toctree}", "{include}", "{eval-rst}"}
+# Run by a test of its own, with its commands.
+ELSEWHERE = ("tables.md",)
 # Tables of measurements and the paper's report have no code.
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
 PAGES += [path for path in sorted(DOCS.rglob("*.md")) if "_build" not in path.parts]
@@ -36,7 +41,7 @@ def with_code() -> list:
     """Pages with Python blocks; those that take seconds are marked."""
     found = []
     for path in PAGES:
-        if "```python" in path.read_text(encoding="utf-8"):
+        if "```python" in path.read_text(encoding="utf-8") and path.name not in ELSEWHERE:
             marks: list = [pytest.mark.slow] if path.parent.name == "cookbook" else []
             marks += [pytest.mark.filterwarnings(*THEIRS)] if relative(path) in NEEDS else []
             found.append(pytest.param(relative(path), marks=marks))
@@ -76,8 +81,7 @@ def test_pages_are_whole(path):
         assert about, f"{target}: say what the picture shows"
         assert_a_picture(path.parent / target)
     for kind in FENCE.finditer(text):
-        known = ("python", "text", "py", "sh", "bash", "{toctree}", "{include}", "{eval-rst}")
-        assert kind[1] in ("", "toml", "math", *known), f"{kind[1]}: nothing runs such a cell"
+        assert kind[1] in KINDS, f"{kind[1]}: nothing runs such a cell"
         if kind[1] == "py":  # another library's: it must at least be Python
             ast.parse(kind[0].removeprefix("```py").removesuffix("```"))
 

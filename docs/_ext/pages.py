@@ -3,6 +3,8 @@
 import pathlib
 import re
 
+from sphinx.ext.napoleon import Config, NumpyDocstring
+
 CODE = re.compile(r"``[^`]+``|`[^`]+`", re.DOTALL)
 NAME = re.compile(r"[A-Za-z_][\w.]*(\(\))?")
 # Measurements that are parts of pages: pages of their own where something links to them.
@@ -17,7 +19,9 @@ TOCTREE = re.compile(r"```\{toctree\}\n.*?```\n*", re.DOTALL)
 def complete(app, docname: str, source: list[str]) -> None:
     source[0] = OUTSIDE.sub(lambda found: f"]({found[1]}{BESIDE[found[2]]}", source[0])
     if docname == "index":
-        source[0] = TOCTREE.sub(lambda found: present(found[0], app.srcdir), source[0])
+        folder = pathlib.Path(app.srcdir)
+        source[0] = source[0].replace("\n*\n", f"\n{unnamed(source[0], folder)}")
+        source[0] = TOCTREE.sub(lambda found: present(found[0], folder), source[0])
     if docname.startswith("results/") and not source[0].startswith("# "):
         title = docname.rpartition("/")[2].replace("_", " ").capitalize()
         source[0] = f"# {title}\n\n{source[0]}"
@@ -25,9 +29,25 @@ def complete(app, docname: str, source: list[str]) -> None:
         source[0] = f"---\norphan: true\n---\n\n{source[0]}"
 
 
+def entry(line: str) -> str:
+    """Of a table of contents: `limits`, or `Limits <limits>`."""
+    return re.sub(r".*<(.*)>", r"\1", line)
+
+
+def unnamed(text: str, folder: pathlib.Path) -> str:
+    """Pages beside this one that none of its lists has: they come under its last heading."""
+    lines = [line for toctree in TOCTREE.findall(text) for line in toctree.splitlines()]
+    patterns = [line for line in lines if re.fullmatch(r"[\w/]+\*", line)]
+    named = {entry(line) for line in lines} | {"index"}
+    named |= {path.stem for line in patterns for path in folder.glob(f"{line}.md")}
+    return "".join(
+        f"{path.stem}\n" for path in sorted(folder.glob("*.md")) if path.stem not in named
+    )
+
+
 def present(toctree: str, folder: pathlib.Path) -> str:
     """Without patterns that add nothing: pages of adaptors come with the adaptors."""
-    listed = {re.sub(r".*<(.*)>", r"\1", line) for line in toctree.splitlines()}
+    listed = {entry(line) for line in toctree.splitlines()}
 
     def adds(line: str) -> bool:
         found = (path.relative_to(folder) for path in pathlib.Path(folder).glob(f"{line}.md"))
@@ -41,7 +61,11 @@ def present(toctree: str, folder: pathlib.Path) -> str:
 def as_rst(app, what, name, obj, options, lines: list[str]) -> None:
     """Docstrings are Markdown; Sphinx reads reStructuredText."""
     text = "\n".join(lines)
-    lines[:] = "\n\n".join(map(paragraph, text.split("\n\n"))).split("\n")
+    text = "\n\n".join(map(paragraph, text.split("\n\n")))
+    if "\n---" in text:  # sections of an estimator
+        config = Config(napoleon_custom_sections=[("Attributes", "params_style")])
+        text = str(NumpyDocstring(text, config, app, what, name, obj))
+    lines[:] = text.split("\n")
 
 
 def paragraph(text: str) -> str:
@@ -76,6 +100,6 @@ def skip(app, what, name, obj, skipped, options) -> bool | None:
 
 def setup(app) -> dict:
     app.connect("source-read", complete)
-    app.connect("autodoc-process-docstring", as_rst, priority=400)  # before napoleon
+    app.connect("autodoc-process-docstring", as_rst)
     app.connect("autodoc-skip-member", skip)
     return {"parallel_read_safe": True, "parallel_write_safe": True}

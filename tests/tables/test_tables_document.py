@@ -9,7 +9,7 @@ import shlex
 import matplotlib
 
 import mixvi_cli
-from test_docs import assert_alike
+from documents import assert_alike
 
 matplotlib.use("Agg")
 DOCUMENT = pathlib.Path(__file__).resolve().parents[2] / "docs" / "tables.md"

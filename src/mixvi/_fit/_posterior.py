@@ -77,6 +77,7 @@ class Posterior:
 
     @property
     def dim(self) -> int:
+        """How many unbounded numbers the Gaussian is over."""
         return self.structure.size
 
     @property
@@ -86,18 +87,22 @@ class Posterior:
 
     @property
     def flat_mean(self) -> Float[np.ndarray, " dim"]:
+        """The Gaussian's mean, over the unbounded parameters."""
         return self.law.mean
 
     @property
     def root(self) -> Root:
+        """A root of `cov`: a matrix, or a vector where it is diagonal."""
         return self.law.root
 
     @property
     def flat_std(self) -> Float[np.ndarray, " dim"]:
+        """Standard deviations of the unbounded parameters."""
         return self.law.std
 
     @property
     def cov(self) -> Float[np.ndarray, "dim dim"]:
+        """The covariance of the unbounded parameters, in the order of `names`."""
         return self.law.cov
 
     @property
@@ -134,10 +139,12 @@ class Posterior:
 
     @property
     def mean(self) -> PyTree:
+        """Posterior means, shaped like `init`."""
         return self._shown.unravel(self._moments[0].copy())
 
     @property
     def std(self) -> PyTree:
+        """Posterior standard deviations, shaped like `init`."""
         return self._shown.unravel(self._moments[1].copy())
 
     def quantiles(self, probs: Any) -> PyTree:
@@ -210,6 +217,7 @@ class Posterior:
 
     @property
     def khat(self) -> float | None:
+        """Pareto's shape of the weights of fresh draws; above 0.7 they cannot be believed."""
         return self.judged.diagnosis.khat if self.judged else None
 
     @property
@@ -250,6 +258,7 @@ class Posterior:
 
     @functools.cached_property
     def curvature(self) -> CurvatureReport:
+        """What the Hessian at the mode looks like: `min_eig`, `condition`, `gradient_norm`."""
         if isinstance(self.hessian, CurvatureReport):
             return self.hessian
         precision, gradient, n_repaired = self.hessian
