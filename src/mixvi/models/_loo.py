@@ -116,7 +116,22 @@ def leave_one_out(
 ) -> LeaveOneOut:
     """Of `N(mean, root root^T)`; `at_mode`: whether it is Laplace's. `same`: a number for each row;
     rows with the same one are equal and leave together. `refit_several`: whether fits without a row
-    are made where there are several predictors, too: they take long, and change little."""
+    are made where there are several predictors, too: they take long, and change little.
+
+    >>> import numpy as np
+    >>> import mixvi
+    >>> from mixvi import models
+    >>> x = np.linspace(-2, 2, 40)[:, None]
+    >>> y = x[:, 0] + 0.1 * np.random.default_rng(0).standard_normal(40)
+    >>> density = models.Model(models.Linear(), models.Gaussian()).density(x, y)
+    >>> post = mixvi.laplace(density, density.init)
+    >>> straight = models.leave_one_out(density, post.flat_mean, post.root, at_mode=True)
+    >>> density = models.Model(models.Features(np.abs), models.Gaussian()).density(x, y)
+    >>> post = mixvi.laplace(density, density.init)
+    >>> bent = models.leave_one_out(density, post.flat_mean, post.root, at_mode=True)
+    >>> bent.total < straight.total
+    True
+    """
     if isinstance(density, OnePredictor):
         return _one(density, mean, root, at_mode, same)
     assert isinstance(density, SeveralPredictors)
