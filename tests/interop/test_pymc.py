@@ -286,7 +286,7 @@ def test_a_start_is_a_start_used():
         x = pm.Flat("x")  # two modes; the one near the start is found
         pm.Potential("two", -8 * (x**2 - 1) ** 2)
     for at in (-0.9, 0.9):
-        post = adaptor.approximate(model, "laplace", start={"x": at}, diagnostics=False).post
+        post = adaptor.approximate(model, "laplace", init={"x": at}, diagnostics=False).post
         assert np.sign(post.flat_mean[0]) == np.sign(at)
 
 
@@ -313,7 +313,7 @@ def test_what_cannot_be_gets_a_sentence():
             adaptor.fit(model)
     model = conjugate()
     with pytest.raises(mixvi.InputError, match=r"no free variable 'm'\. There are mu"):
-        adaptor.fit(model, start={"m": 1.0})
+        adaptor.fit(model, init={"m": 1.0})
     with pytest.raises(mixvi.InputError, match="backend must be one of"):
         adaptor.fit(model, backend="numba")
     with pytest.raises(TypeError, match="did you mean 'draws'"):

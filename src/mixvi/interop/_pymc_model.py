@@ -91,7 +91,7 @@ class Reading:
         for name in given:
             if name not in known:
                 raise InputError(
-                    f"start: there is no free variable {name!r}. There are {listed(known, 10)}."
+                    f"init: there is no free variable {name!r}. There are {listed(known, 10)}."
                 )
 
     def refuse(self) -> None:

@@ -44,7 +44,7 @@ def fit(
     n: int = 1000,
     key: Any = 0,
     *,
-    start: Mapping[str, Any] | None = None,
+    init: Mapping[str, Any] | None = None,
     backend: str = "auto",
     log_likelihood: bool = True,
     resampled: bool | str = False,
@@ -57,7 +57,7 @@ def fit(
     - `model`: a `pymc.Model`, or a `bambi.Model`, which is built where it is not yet; left out,
       that of the `with` block. Free variables must be continuous.
     - `family`, `key` and `options` are those of `mixvi.fit`; `n`: how many draws.
-    - `start`: where to begin, by name and on the model's own scales, as `initvals` of `pm.sample`.
+    - `init`: where to begin, by name and on the model's own scales, as `initvals` of `pm.sample`.
     - `backend`: who computes the log density: "jax", "pytensor" (the C or Numba code that PyMC
       compiles), or "auto", which is JAX unless the model has an operation that JAX does not know.
     - `log_likelihood`: whether the group of that name is made, for `arviz.loo`.
@@ -68,7 +68,7 @@ def fit(
     and constant data; the attributes hold `verdict`, `trust`, `status`, `khat` and the bound. A
     verdict other than "trust" is a `NotTrustedWarning` besides.
     """
-    made = approximate(model, family, key, start=start, backend=backend, **options)
+    made = approximate(model, family, key, init=init, backend=backend, **options)
     if made.trust not in (TRUST, None):
         warnings.warn(made.verdict, NotTrustedWarning, stacklevel=2)
     made = dataclasses.replace(made, with_log_likelihood=log_likelihood)
@@ -80,14 +80,14 @@ def approximate(
     family: Any = "auto",
     key: Any = 0,
     *,
-    start: Mapping[str, Any] | None = None,
+    init: Mapping[str, Any] | None = None,
     backend: str = "auto",
     **options: Any,
 ) -> "Approximation":
     """The Gaussian approximation of a PyMC or Bambi model; the arguments are those of `fit`."""
     reading = Reading(model_of(model))
     reading.refuse()
-    at = reading.start(start)
+    at = reading.start(init)
     graphs = graphs_of(reading, at, backend)
     post = fit_density(graphs.log_density, at, family=family, key=key, **options)
     return Approximation(post, reading, graphs)
