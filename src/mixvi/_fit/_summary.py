@@ -1,5 +1,6 @@
 """What a person reads of a posterior, on one screen or in a notebook."""
 
+from collections.abc import Sequence
 from html import escape
 from typing import Any
 
@@ -11,12 +12,15 @@ from .._density._target import flatten, listed
 SHOWN = (0.05, 0.5, 0.95)
 COLUMNS = ("mean", "std", *(f"{p:.0%}" for p in SHOWN))
 Row = tuple[str, list[str]]
+Table = tuple[Sequence[str], np.ndarray]
 
 
-def summary_of(post: Any, most: int) -> str:
+def summary_of(post: Any, most: int, shown: Table | None = None) -> str:
+    """`shown`: names, and means, standard deviations and quantiles, of what an adaptor shows in
+    place of the parameters."""
     lines = [f"{post.verdict}", f"{post.status}", ""]
     lines += [f"{name:<13} {text}" for name, text in _facts(post)]
-    rows, more = _table(post, most)
+    rows, more = _table(shown or _parameters(post), most)
     width = max([len(name) for name, _ in rows] + [9])
     lines += [""]
     for name, numbers in [("parameter", list(COLUMNS)), *rows]:
@@ -24,9 +28,9 @@ def summary_of(post: Any, most: int) -> str:
     return "\n".join(lines + ([more] if more else []))
 
 
-def html_of(post: Any, most: int) -> str:
+def html_of(post: Any, most: int, shown: Table | None = None) -> str:
     """For notebooks: nothing in it but text and tables."""
-    rows, more = _table(post, most)
+    rows, more = _table(shown or _parameters(post), most)
     return (
         f"<div><p><b>{escape(post.verdict)}</b><br/>{escape(post.status)}</p>"
         + table([([name], [text]) for name, text in _facts(post)])
@@ -70,11 +74,15 @@ def _facts(post: Any) -> list[tuple[str, str]]:
     return facts
 
 
-def _table(post: Any, most: int) -> tuple[list[Row], str]:
-    """The user's parameters, and a word on those that are left out."""
-    names = post._shown.names
+def _parameters(post: Any) -> Table:
+    """The user's."""
+    return post._shown.names, np.stack([*post._moments, *post._quantiles(np.array(SHOWN))], 1)
+
+
+def _table(table: Table, most: int) -> tuple[list[Row], str]:
+    """As text, and a word on those that are left out."""
+    names, columns = table
     shown = len(names) if len(names) <= most else most - 1
-    columns = np.stack([*post._moments, *post._quantiles(np.array(SHOWN))], 1)
     rows = [(names[i], [f"{number:.4g}" for number in columns[i]]) for i in range(shown)]
     left = len(names) - shown
     return rows, f"... and {left} more: summary(most=...), .mean, .quantiles" if left else ""

@@ -63,13 +63,20 @@ def _asked(
     """New draws and the log density there, at the hyperparameters that were learnt."""
     if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
         raise InputError(f"importance_weights: n must be a positive integer, got {n!r}.")
+    z = generator(_key(post) if key is None else key, WEIGHED).standard_normal((n, post.dim))
+    return z, log_density_at(post, post.law.colour(z), log_density, data)
+
+
+def log_density_at(
+    post: Any, points: Float[np.ndarray, "n dim"], log_density: Callable | Density, data: PyTree
+) -> Float[np.ndarray, " n"]:
+    """Over the unbounded parameters, log-Jacobian included."""
     options = checked({"dtype": post.stats.dtype})
     target, start = prepare(log_density, post.start, data, options.dtype, post.hyper)
     target, _ = constrained(target, start, None, (post.constraints, post.flat_start))
     density = density_of(log_density, target, options.dtype, options.memory)
-    z = generator(_key(post) if key is None else key, WEIGHED).standard_normal((n, post.dim))
     with np.errstate(all="ignore"):
-        return z, density.values(post.law.colour(z).astype(np.float64))
+        return density.values(points.astype(np.float64))
 
 
 def _key(post: Any) -> Any:

@@ -14,8 +14,8 @@ class Labelled:
     """Draws of everything that has a name in a model; every array begins with the axis of draws.
 
     `dims` names the other axes of a variable, `coords` gives labels along them. `log_p` and `log_q`
-    are the log densities of the posterior, unnormalised, and of the Gaussian at the draws, both over
-    the unbounded parameters; `log_p` is None where the model is not at hand.
+    are the log densities of the posterior, unnormalised, and of the Gaussian at the draws, both
+    over the unbounded parameters; `log_p` is None where the model is not at hand.
     """
 
     draws: dict[str, np.ndarray]
