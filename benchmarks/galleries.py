@@ -264,7 +264,11 @@ def pymc_by_laplace(model: Any) -> dict:
         data = pmx.fit_laplace(progressbar=False, random_seed=SEED)
     wall, cpu = since(began)
     mean = np.asarray(data.fit["mean_vector"])
-    root = np.linalg.cholesky(np.asarray(data.fit["covariance_matrix"]))
+    covariance = np.asarray(data.fit["covariance_matrix"])
+    least = np.linalg.eigvalsh(covariance).min()
+    if not least > 0:
+        raise RuntimeError(f"the covariance that came back has the eigenvalue {least:.2g}")
+    root = np.linalg.cholesky(covariance)
     # Labels are `beta[3]` or `beta`; variables come in no order that is told otherwise.
     labels = [str(label).partition("[")[0] for label in data.fit["rows"].values]
     sizes = {name: labels.count(name) for name in dict.fromkeys(labels)}
