@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 # Benchmarks import `reproduction`, which is not installed.
 export PYTHONPATH := $(CURDIR)
 
-.PHONY: demo test coverage lint bench bench-models bench-hard check-estimators paper kill-paper paper-misses clean
+.PHONY: demo test test-all-pythons test-oldest site cookbook coverage lint dist test-dist bench bench-models bench-hard check-estimators paper kill-paper paper-misses clean
 
 # Under a minute on two cores after the set-up; nothing is downloaded.
 demo: $(READY)
@@ -19,15 +19,45 @@ demo: $(READY)
 test: $(READY)
 	$(RUN) -m pytest -q -n 2
 
+# On 3.11, 3.12 and 3.13, as far as they are on this machine; TESTS goes to pytest:
+# make test-all-pythons TESTS='-m "not slow" -n 2'
+TESTS ?= -n 2
+test-all-pythons:
+	$(PYTHON) tools/environments.py pythons $(TESTS)
+
+# Every dependency at the lowest version that pyproject.toml allows.
+test-oldest:
+	$(PYTHON) tools/environments.py oldest $(TESTS)
+
 # Which lines the tests run. Processes that tests start are not counted.
 coverage: $(READY)
 	$(RUN) -m pytest -q -n 2 --cov=mixvi --cov=reproduction --cov-report=term:skip-covered
+
+# The documentation site, warnings as errors; then every link of it is followed.
+site: $(VENV)/.docs
+	$(RUN) -m sphinx -E -q -W --keep-going -b html docs docs/_build
+	$(RUN) docs/_ext/check_site.py docs/_build
+	@echo "Open docs/_build/index.html"
+
+# The cookbook's pages run, and NUTS beside them (ten minutes on 2 cores): tables and pictures.
+cookbook: $(READY)
+	$(RUN) -m pip install --quiet --disable-pip-version-check --editable ".[bench]"
+	$(RUN) benchmarks/cookbook.py
 
 lint: $(READY)
 	$(RUN) -m ruff check .
 	$(RUN) -m ruff format --check .
 	$(RUN) -m pyright
 	$(VENV)/bin/lint-imports
+
+# What is handed out, into dist/; and whether it installs bare, runs the README and tests itself.
+dist: $(READY)
+	rm -rf dist
+	$(RUN) -m pip install --quiet --disable-pip-version-check --editable ".[release]"
+	$(RUN) -m build
+
+test-dist: dist
+	$(RUN) tools/distribution.py
 
 # The measurements behind docs/results/core.md (about half an hour on 2 cores).
 bench: $(READY)
@@ -66,5 +96,9 @@ $(READY): pyproject.toml
 	$(RUN) -m pip install --quiet --disable-pip-version-check --editable ".[plots,test,lint]"
 	touch $(READY)
 
+$(VENV)/.docs: $(READY)
+	$(RUN) -m pip install --quiet --disable-pip-version-check --editable ".[docs]"
+	touch $@
+
 clean:
-	rm -rf $(VENV) report
+	rm -rf $(VENV) .venvs report dist docs/_build

@@ -19,6 +19,7 @@ CORE = {
     "Evaluations to convergence: the paper's coordinates against ours": ["coordinates.py"],
     "The first call, and a warm one, beside a Laplace driven by SciPy": ["first_call.py"],
     "First fits beside NUTS": ["nuts.py"],
+    "NUTS from where a fit ended": ["handover.py"],
     "Warm time against hand-jitted code": ["speed.py"],
     "A thousand posteriors in one call": ["many.py"],
     "Peak memory": ["memory.py"],
@@ -41,6 +42,8 @@ MODELS = {
     "Classification on published splits, every family and peers": ["classification.py"],
     "Hard and bad tables": ["bad_tables.py"],
     "scikit-learn's own checks": ["check_estimators.py"],
+    "Bad tables and command lines: what `mixvi` says": ["bad_command_lines.py"],
+    "A table whose bytes are changed at random": ["fuzz_tables.py"],
 }
 HARD = {
     "Every family on posteriors that NUTS has judged": ["hard.py"],

@@ -158,7 +158,8 @@ def _hyperparameters(rows: Rows, *place: str) -> Iterable[str]:
     if place[1] == "binary" and abs(ours.lpd - chance) < 0.005 * abs(chance):
         wide = f"with basis functions of width {np.exp(width):.2g}"
         yield f"no more than chance ({chance:.1f}), {wide}"
-    narrower = rows.of(*of_set, "laplace")["hyper.log_width"].median() - width
+    # pandas before 3 warns of the median of a column without numbers.
+    narrower = rows.of(*of_set, "laplace")["hyper.log_width"].dropna().median() - width
     if method == "diag" and narrower > np.log(2):
         yield (
             f"its bound makes the basis functions {np.exp(narrower):.1f} times narrower than "

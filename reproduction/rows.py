@@ -76,7 +76,11 @@ class Rows:
 def read(folder: Path) -> Rows:
     """Everything in a results folder; or in that of a report, whose rows are one table."""
     if not (folder / "rows.jsonl").exists() and (folder / COMPACT).exists():
-        table = pd.read_csv(folder / COMPACT, dtype=dict.fromkeys(TEXTS, str), low_memory=False)
+        # To the last digit: pandas 2 rounds some unless it is told not to; 3.1 needs no telling.
+        old = tuple(map(int, pd.__version__.split(".")[:2])) < (3, 1)
+        exactly = {"float_precision": "round_trip"} if old else {}
+        texts = dict.fromkeys(TEXTS, str)
+        table = pd.read_csv(folder / COMPACT, dtype=texts, low_memory=False, **exactly)
         for name in set(LISTS) & set(table):
             table[name] = table[name].map(json.loads, na_action="ignore")
     else:

@@ -29,7 +29,7 @@ from .results import Record, Results
 
 MOST_SPLITS = 100
 PIECE = 5  # splits that a process takes at a time
-PACKAGES = ("jax", "jaxlib", "numpy", "scipy", "scikit-learn", "equinox")
+PACKAGES = ("jax", "jaxlib", "numpy", "scipy", "scikit-learn")
 
 
 # --- what to run ------------------------------------------------------------------------------

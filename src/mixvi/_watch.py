@@ -24,6 +24,13 @@ class Step:
     them) or "verdict". `passes`: over draws or nodes so far; in the stage "mode" Newton's steps.
     `bound`: the ELBO reached or, while hyperparameters are sought by it, Laplace's evidence.
     `gain_left`: nats still to be had, as the last pass foresees. `seconds`: since the fit began.
+
+    >>> import jax.numpy as jnp
+    >>> import mixvi
+    >>> steps = []
+    >>> post = mixvi.fit(lambda w: 3 * w - jnp.exp(w), 0.0, callback=steps.append)
+    >>> steps[0].stage, steps[-1].stage, steps[-1].bound is not None
+    ('mode', 'verdict', True)
     """
 
     stage: str

@@ -21,7 +21,14 @@ FLOAT64 = np.dtype(np.float64)
 
 
 class LPD(NamedTuple):
-    """`joint = log mean_s prod_n p(y_n | w_s)`; `pointwise_n = log mean_s p(y_n | w_s)`."""
+    """`joint = log mean_s prod_n p(y_n | w_s)`; `pointwise_n = log mean_s p(y_n | w_s)`.
+
+    >>> import numpy as np
+    >>> from mixvi import metrics
+    >>> found = metrics.LPD(joint=-3.2, pointwise=np.array([-1.0, -2.0]))
+    >>> found.pointwise.sum()
+    np.float64(-3.0)
+    """
 
     joint: float
     pointwise: Float[np.ndarray, " n"]
@@ -120,14 +127,24 @@ def _length(tree: PyTree, what: str) -> int:
 
 
 def error_rate(y: Any, predicted: Any) -> float:
-    """The share of labels that are wrong."""
+    """The share of labels that are wrong.
+
+    >>> from mixvi import metrics
+    >>> metrics.error_rate([0, 1, 1, 0], [0, 1, 0, 0])
+    0.25
+    """
     y, predicted = _vector(y), _vector(predicted)
     _same_length(y, predicted)
     return float(np.mean(y != predicted))
 
 
 def brier_score(y: Any, proba: Any) -> float:
-    """Mean over observations of `sum_k (p_k - [y = k])^2`: 0 is perfect, 2 the worst."""
+    """Mean over observations of `sum_k (p_k - [y = k])^2`: 0 is perfect, 2 the worst.
+
+    >>> from mixvi import metrics
+    >>> metrics.brier_score([0, 1], [0.0, 0.5])  # a vector holds the probabilities of class 1
+    0.25
+    """
     y, proba = _classes(y, proba)
     hit = np.zeros_like(proba)
     hit[np.arange(len(y)), y] = 1.0
@@ -135,7 +152,13 @@ def brier_score(y: Any, proba: Any) -> float:
 
 
 class Reliability(NamedTuple):
-    """Bins of predicted probability: its mean, how often the class came true, how many fell in."""
+    """Bins of predicted probability: its mean, how often the class came true, how many fell in.
+
+    >>> from mixvi import metrics
+    >>> curve = metrics.reliability_curve([0, 0, 1, 1], [0.2, 0.2, 0.2, 0.9])
+    >>> curve.count
+    array([3, 1])
+    """
 
     predicted: Float[np.ndarray, " bins"]
     observed: Float[np.ndarray, " bins"]
@@ -144,7 +167,13 @@ class Reliability(NamedTuple):
 
 def reliability_curve(y: Any, proba: Any, n_bins: int = 10) -> Reliability:
     """For two classes the probability of class 1 against its frequency; for more, that of the
-    predicted class against how often it was right. Empty bins are left out."""
+    predicted class against how often it was right. Empty bins are left out.
+
+    >>> from mixvi import metrics
+    >>> curve = metrics.reliability_curve([0, 0, 1, 1], [0.2, 0.2, 0.2, 0.9])
+    >>> curve.predicted.round(2), curve.observed.round(2)
+    (array([0.2, 0.9]), array([0.33, 1.  ]))
+    """
     y, proba = _classes(y, proba)
     if proba.shape[1] == 2:
         confidence, hit = proba[:, 1], y == 1
@@ -155,7 +184,12 @@ def reliability_curve(y: Any, proba: Any, n_bins: int = 10) -> Reliability:
 
 def expected_calibration_error(y: Any, proba: Any, n_bins: int = 15) -> float:
     """ECE: mean over observations of |confidence - accuracy| in equal bins of the confidence, the
-    probability of the predicted class."""
+    probability of the predicted class.
+
+    >>> from mixvi import metrics
+    >>> round(metrics.expected_calibration_error([1, 1, 0, 1], [0.75, 0.75, 0.75, 0.75]), 6)
+    0.0
+    """
     y, proba = _classes(y, proba)
     bins = _binned(proba.max(1), y == proba.argmax(1), n_bins)
     return float(np.abs(bins.predicted - bins.observed) @ bins.count / len(y))
@@ -196,6 +230,12 @@ def _classes(y: Any, proba: Any) -> tuple[np.ndarray, np.ndarray]:
 
 
 def mean_squared_error(y: Any, predicted: Any) -> float:
+    """The mean of the squared differences.
+
+    >>> from mixvi import metrics
+    >>> metrics.mean_squared_error([1.0, 2.0], [1.0, 4.0])
+    2.0
+    """
     y, predicted = _vector(y).astype(np.float64), _vector(predicted).astype(np.float64)
     _same_length(y, predicted)
     return float(((y - predicted) ** 2).mean())

@@ -375,6 +375,12 @@ def test_mass_in_flat_tails_is_seen(width):
     assert mixvi.fit(log_density, 0.3).verdict.startswith("Do not trust")
 
 
+def test_a_hessian_that_is_almost_flat_has_a_verdict():
+    # The fourth power: Newton ends where the curvature is 1e-9, and weights say nothing of the sd.
+    post = mixvi.laplace(lambda w: -0.5 * w["a"] ** 2 - w["b"] ** 4, {"a": 1.0, "b": 1.0})
+    assert post.trust == "reject"
+
+
 def test_non_finite_draws_are_counted():
     d = diagnose(np.array([0.0, -np.inf, np.nan]), np.zeros(3))
     assert d.n_non_finite == 2

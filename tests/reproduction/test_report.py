@@ -297,6 +297,8 @@ def test_a_folder_of_a_report_makes_the_same_report(written, tmp_path):
 def test_the_committed_rows_make_the_committed_counts():
     """The summary of docs/results/paper/report.md, from the rows beside it."""
     folder = pathlib.Path(__file__).parents[2] / "docs" / "results" / "paper"
+    if not (folder / "rows.csv.gz").exists():
+        pytest.skip("the rows are in the repository, not in the source distribution")
     table = tables.summary(Cells(read(folder)))
     texts = [[getattr(entry, "text", entry) for entry in line] for line in table.rows]
     lines = ["| " + " | ".join(line) for line in texts]

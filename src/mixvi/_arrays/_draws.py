@@ -61,7 +61,12 @@ def _check_number(n: Any, what: str, least: int) -> None:
 
 @dataclasses.dataclass(frozen=True)
 class Draws(abc.ABC):
-    """`n` points that stand for a standard normal in the bound."""
+    """`n` points that stand for a standard normal in the bound.
+
+    >>> import mixvi
+    >>> mixvi.Matched(256).make(key=0, dim=3).shape  # the same points for the same key
+    (256, 3)
+    """
 
     n: int
 
@@ -109,7 +114,13 @@ def _null_space_refusal(kind: str, n: int, dim: int, updates_root: bool) -> str 
 
 
 class IID(Draws):
-    """Independent standard normal draws, as in the paper (which uses 1000)."""
+    """Independent standard normal draws, as in the paper (which uses 1000).
+
+    >>> import mixvi
+    >>> post = mixvi.fit(lambda w: -0.5 * w**2, 0.0, family="mu", draws=mixvi.IID(1000))
+    >>> post.stats.draws_kind, post.stats.draws
+    ('iid', 1000)
+    """
 
     kind = "iid"
 
@@ -127,6 +138,12 @@ class Matched(Draws):
     dimensions one of each pair comes from scrambled Sobol points, which stand for the rest of the
     normal far better than independent draws do (in two dimensions ten times); above, the points
     take long to make and gain nothing.
+
+    >>> import numpy as np
+    >>> import mixvi
+    >>> z = mixvi.Matched(64).make(key=0, dim=4)
+    >>> bool(np.allclose(z.mean(0), 0)), bool(np.allclose(z.T @ z / 64, np.eye(4)))
+    (True, True)
     """
 
     kind = "matched"
@@ -153,7 +170,13 @@ class Matched(Draws):
 
 
 class Sobol(Draws):
-    """Scrambled Sobol points through the normal quantile: where pairs cannot be had."""
+    """Scrambled Sobol points through the normal quantile: where pairs cannot be had.
+
+    >>> import mixvi
+    >>> z = mixvi.Sobol(64).make(key=0, dim=100)  # fewer points than dimensions
+    >>> z.shape, bool(abs(z.mean()) < 0.05)
+    ((64, 100), True)
+    """
 
     kind = "Sobol"
 
@@ -187,6 +210,17 @@ class Quadrature:
     K predictors: matched Sobol points in K dimensions, always the same ones. Observations take
     turns at 32 sets of them (`LinearPredictor(turns=...)`), so that the errors of many do not add
     up.
+
+    >>> import jax
+    >>> import numpy as np
+    >>> import mixvi
+    >>> label = np.array([1.0, 1.0, -1.0, 1.0])
+    >>> def log_likelihood(eta):
+    ...     return jax.nn.log_sigmoid(label * eta)
+    >>> model = mixvi.LinearPredictor(np.ones((4, 1)), log_likelihood, 1.0)
+    >>> post = mixvi.fit(model, np.zeros(1), draws=mixvi.Quadrature(64), family="eig")
+    >>> post.stats.draws_kind, post.stats.draws
+    ('quadrature', 64)
     """
 
     n: int

@@ -28,8 +28,8 @@ class BatchDensity:
     def __init__(self, target: Target, first: Target, dtype: np.dtype, memory: int):
         self.dim, self.dtype, self.memory = target.structure.size, dtype, memory
         self.resolution = float(np.finfo(dtype).eps)
+        self.trace: Trace = traced(first, dtype)
         with precision_scope(dtype):
-            self.trace: Trace = traced(first, dtype)
             self.shared = jax.device_put(jtu.tree_leaves(target.arrays))
             self.own = jax.device_put(jtu.tree_leaves((target.data, target.theta)))
 

@@ -29,7 +29,7 @@ from .._errors import InputError, MixviError
 from .._watch import COMPILING, stage
 from ._memory import factorises, jaxpr_bytes, n_cores
 from ._protocol import Density, EvidenceSlopes
-from ._target import Target, precision_scope
+from ._target import Target, precision_scope, traced_in
 
 # Reverse differentiation keeps what the function makes on its way, and as much again coming back.
 BACKWARD = 3
@@ -57,8 +57,9 @@ class Trace:
         self.dim, self.dtype = target.structure.size, dtype
         point = jax.ShapeDtypeStruct((self.dim,), dtype)
         with stage(COMPILING):
-            closed = jax.make_jaxpr(log_density)(point, *operands)
-        self.jaxpr, self.consts = closed.jaxpr, jax.device_put(closed.consts)
+            closed = traced_in(dtype, lambda: jax.make_jaxpr(log_density)(point, *operands))
+        with precision_scope(dtype):
+            self.jaxpr, self.consts = closed.jaxpr, jax.device_put(closed.consts)
         self.shapes = jtu.tree_map(_shape, operands)
         self.backend = jax.default_backend()
         # On a CPU a batch of matrix factorisations may hang, and is no faster: one by one.
@@ -121,8 +122,8 @@ class JaxDensity(Density):
         self.dim, self.dtype = target.structure.size, dtype
         self.resolution = float(np.finfo(dtype).eps)
         self.memory, self.n_hyper = memory, len(target.theta)
+        self.trace = traced(target, dtype)
         with precision_scope(dtype):
-            self.trace = traced(target, dtype)
             operands = jtu.tree_leaves((target.arrays, target.data, target.theta))
             self.operands = jax.device_put(operands)
         self.values_at_once = self._at_once(USUAL_VALUES, self.trace.bytes)

@@ -152,6 +152,17 @@ class Interval(Kind):
 
     For `constraints=`: `{"rho": mixvi.Interval(-1, 1)}`. "positive" is `Interval(0, inf)` and
     "unit" is `Interval(0, 1)`.
+
+    >>> import jax.numpy as jnp
+    >>> import mixvi
+    >>> def correlation(w):  # 30 pairs whose products have the mean 0.5; a flat prior
+    ...     rho = w["rho"]
+    ...     return -15 * jnp.log1p(-(rho**2)) - 30 * (1 - 0.5 * rho) / (1 - rho**2)
+    >>> bounds = {"rho": mixvi.Interval(-1, 1)}
+    >>> post = mixvi.fit(correlation, {"rho": 0.0}, constraints=bounds)
+    >>> low, high = post.quantiles([0.05, 0.95])["rho"]
+    >>> bool(-1 < low < high < 1)
+    True
     """
 
     low: Any

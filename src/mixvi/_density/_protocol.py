@@ -30,7 +30,14 @@ NOTHING = np.zeros(0)
 class Expectation(NamedTuple):
     """Over `w = mean + root z`, with `g` the gradient of the log density at `w`: `E log p~(w)`,
     `E g`, `E g z^T` (of a diagonal root the diagonal of that alone), and the expected gradient in
-    the hyperparameters (empty where there are none)."""
+    the hyperparameters (empty where there are none).
+
+    >>> import numpy as np
+    >>> import mixvi
+    >>> found = mixvi.Expectation(-1.0, np.zeros(2), -np.eye(2))
+    >>> found.value, found.cross.shape
+    (-1.0, (2, 2))
+    """
 
     value: float
     gradient: Float[np.ndarray, " dim"]

@@ -4,7 +4,7 @@ import dataclasses
 import functools
 import numbers
 from collections.abc import Callable, Mapping
-from typing import Any
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -18,6 +18,7 @@ from ._data import cast_leaves
 from ._linear_predictor import LinearPredictor
 from ._structure import Structure, flatten, listed, path_name
 
+T = TypeVar("T")
 UNBOUNDED = (
     'say which parameters are bounded, with constraints={"sigma": "positive"} for example, or '
     "write them on an unbounded scale (log of a scale, logit of a share)"
@@ -28,6 +29,41 @@ FLOAT_TYPES = {"float64": np.dtype(np.float64), "float32": np.dtype(np.float32)}
 def precision_scope(dtype: np.dtype):
     """Float64 inside, whatever the user's JAX flag is, and that flag as it was outside."""
     return jax.enable_x64(dtype == np.float64)
+
+
+def traced_in(dtype: np.dtype, trace: Callable[[], T]) -> T:
+    """What `trace` makes under this precision: a closed jaxpr, or what holds one.
+
+    JAX keeps the constant that it made of a NumPy array which a function captured, and finds it
+    again under another precision (seen in 0.10): what was traced in float32 before would be
+    rounded here, or refused, and what the user traces afterwards would break on our float64. Where
+    that may be it forgets, which costs a compilation of what is used again.
+    """
+    outside = jax.config.jax_enable_x64  # pyright: ignore[reportAttributeAccessIssue]
+    with precision_scope(dtype):
+        if outside == (dtype == np.float64):
+            return trace()
+        try:
+            made = trace()
+        except TypeError:
+            made = None
+        if made is None or _has_narrow(made, dtype):
+            del made  # which holds the constant
+            jax.clear_caches()
+            made = trace()
+    if _captured(made):
+        jax.clear_caches()
+    return made
+
+
+def _has_narrow(made: Any, dtype: np.dtype) -> bool:
+    return any(one.dtype.itemsize < dtype.itemsize for one in _captured(made))
+
+
+def _captured(made: Any) -> list[np.ndarray]:
+    """Arrays of NumPy, of numbers, among the constants."""
+    consts = getattr(made, "jaxpr", made).consts if not hasattr(made, "consts") else made.consts
+    return [one for one in consts if isinstance(one, np.ndarray) and one.dtype.kind in "fiuc"]
 
 
 @functools.partial(

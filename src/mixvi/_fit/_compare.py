@@ -29,7 +29,14 @@ class Compared:
 
 @dataclasses.dataclass(frozen=True)
 class Comparison:
-    """The highest bound first."""
+    """The highest bound first.
+
+    >>> import mixvi
+    >>> wide, narrow = (mixvi.fit(lambda w, s=s: -0.5 * (w / s) ** 2, 0.0) for s in (2.0, 1.0))
+    >>> found = mixvi.compare({"wide": wide, "narrow": narrow})
+    >>> found.best, [row.name for row in found.rows]
+    ('wide', ['wide', 'narrow'])
+    """
 
     rows: tuple[Compared, ...]
 

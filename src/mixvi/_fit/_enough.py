@@ -28,7 +28,7 @@ DRAW_LOSS = 0.005
 DRAW_LOSS_LEARNING = 0.05
 MOST_DRAWS = 2**15
 # Draws grow by at most this factor at a time.
-STAGE = 8
+STAGE, NODES_STAGE = 8, 4
 # Of quadrature with one predictor: the largest error for one observation, and the most nodes.
 NODES_TOL, MOST_NODES = 1e-5, 1024
 # Of quadrature over several predictors: the most nodes, and how what they cost falls with them.
@@ -223,12 +223,20 @@ def _enough_for_several(
         costs = (QuadratureCosts(spec.n, loss),)
         if case.options.draws is not None or more.n == spec.n:
             return searching, spec, costs
-        again = searching.on(more, case.stop)
+        again = _on_more_nodes(searching, spec, more)
         if again.state.code is Code.NON_FINITE_DRAWS:
             # More nodes reach further, to where there is no density: stay with these.
             return searching, spec, costs
         searching, spec, slack = again, more, 2
     return searching, spec, ()
+
+
+def _on_more_nodes(searching: Searching, spec: Quadrature, more: Quadrature) -> Searching:
+    """By way of some, where there are many more: these cost little, and most steps."""
+    case, n = searching.case, spec.n * NODES_STAGE
+    while n < more.n and not (case.learns or searching.found_nothing):
+        searching, n = searching.on(Quadrature(n), rough(case)), n * NODES_STAGE
+    return searching.on(more, case.stop)
 
 
 D = TypeVar("D", Draws, Quadrature)

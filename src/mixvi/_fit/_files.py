@@ -1,6 +1,7 @@
 """Posteriors in files: arrays and names, which need no model and run no code."""
 
 import dataclasses
+from io import BufferedIOBase
 from pathlib import Path
 from typing import Any
 
@@ -20,7 +21,15 @@ from ._stats import Stats
 
 def read(path: str | Path) -> dict[str, Any]:
     """The fields of a Posterior that `written` wrote."""
-    header, arrays = _store.read(path)
+    return _fields(*_store.read(path))
+
+
+def read_from(file: BufferedIOBase, name: str) -> dict[str, Any]:
+    """The same of an open file, `name` by name."""
+    return _fields(*_store.read_from(file, name))
+
+
+def _fields(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> dict[str, Any]:
     judged = None
     if header["diagnosis"] is not None:
         judged = Judged(
@@ -91,6 +100,10 @@ def _judgement(header: dict[str, Any]) -> Verdict:
 
 def written(post: Any, path: str | Path) -> Path:
     return _store.write(path, *_to_store(post))
+
+
+def write_to(file: BufferedIOBase, post: Any) -> None:
+    _store.write_to(file, *_to_store(post))
 
 
 def _to_store(post: Any) -> tuple[dict[str, Any], dict[str, np.ndarray]]:

@@ -14,6 +14,15 @@ class PosteriorMode:
     parameters, there. `share`: of the mass of all modes seen. `distance`: from the Gaussian's mean,
     in its standard deviations. `is_image`: as high and as curved as the one that the Gaussian
     covers. `relation`: the symmetries that lead there, such as ("labels",) or ("sign",).
+
+    >>> import jax.numpy as jnp
+    >>> import mixvi
+    >>> def two(w):
+    ...     return jnp.logaddexp(jnp.log(0.7) - 0.5 * w**2, jnp.log(0.3) - 0.5 * (w - 9.0) ** 2)
+    >>> for mode in mixvi.fit(two, 0.0).modes:
+    ...     print(f"{mode.point:.0f} {mode.share:.0%}")
+    0 70%
+    9 30%
     """
 
     point: PyTree

@@ -4,6 +4,7 @@ import dataclasses
 import difflib
 import functools
 import inspect
+import math
 import numbers
 from collections.abc import Callable
 from typing import Any, TypedDict, TypeVar, cast
@@ -194,8 +195,11 @@ def refuse_family_as_data(data: Any) -> None:
 
 
 def fewest_nodes(n_predictors: int) -> Quadrature:
-    """Where a search begins."""
-    return Quadrature(32) if n_predictors == 1 else Quadrature(max(64, 4 * n_predictors))
+    """Where a search begins. Of many predictors few nodes are so rough that steps go astray."""
+    if n_predictors == 1:
+        return Quadrature(32)
+    by_pairs = 2 ** math.ceil(math.log2(2 * n_predictors**2))
+    return Quadrature(max(64, min(by_pairs, 256), 4 * n_predictors))
 
 
 def checked(given: FitOptions) -> Options:

@@ -42,6 +42,17 @@ class Posterior:
     `flat_std`, `root`, `cov` and `names` are its own, and `unconstrained` is the Gaussian alone.
     `mean`, `std`, `quantiles`, `sample`, `log_prob`, `whiten` and `summary` speak of the user's
     parameters.
+
+    >>> import jax.numpy as jnp
+    >>> import mixvi
+    >>> post = mixvi.fit(lambda w: 3 * w["rate"] - jnp.exp(w["rate"]), {"rate": 0.0})
+    >>> post.names, post.trust, round(float(post.mean["rate"]), 1)
+    (('rate',), 'trust', 0.9)
+    >>> post.sample(0, 1000)["rate"].shape, post.cov.shape
+    ((1000,), (1, 1))
+    >>> low, high = post.quantiles([0.05, 0.95])["rate"]
+    >>> bool(low < post.mean["rate"] < high)
+    True
     """
 
     structure: Structure
@@ -66,6 +77,7 @@ class Posterior:
 
     @property
     def dim(self) -> int:
+        """How many unbounded numbers the Gaussian is over."""
         return self.structure.size
 
     @property
@@ -75,18 +87,22 @@ class Posterior:
 
     @property
     def flat_mean(self) -> Float[np.ndarray, " dim"]:
+        """The Gaussian's mean, over the unbounded parameters."""
         return self.law.mean
 
     @property
     def root(self) -> Root:
+        """A root of `cov`: a matrix, or a vector where it is diagonal."""
         return self.law.root
 
     @property
     def flat_std(self) -> Float[np.ndarray, " dim"]:
+        """Standard deviations of the unbounded parameters."""
         return self.law.std
 
     @property
     def cov(self) -> Float[np.ndarray, "dim dim"]:
+        """The covariance of the unbounded parameters, in the order of `names`."""
         return self.law.cov
 
     @property
@@ -123,10 +139,12 @@ class Posterior:
 
     @property
     def mean(self) -> PyTree:
+        """Posterior means, shaped like `init`."""
         return self._shown.unravel(self._moments[0].copy())
 
     @property
     def std(self) -> PyTree:
+        """Posterior standard deviations, shaped like `init`."""
         return self._shown.unravel(self._moments[1].copy())
 
     def quantiles(self, probs: Any) -> PyTree:
@@ -199,6 +217,7 @@ class Posterior:
 
     @property
     def khat(self) -> float | None:
+        """Pareto's shape of the weights of fresh draws; above 0.7 they cannot be believed."""
         return self.judged.diagnosis.khat if self.judged else None
 
     @property
@@ -239,6 +258,7 @@ class Posterior:
 
     @functools.cached_property
     def curvature(self) -> CurvatureReport:
+        """What the Hessian at the mode looks like: `min_eig`, `condition`, `gradient_norm`."""
         if isinstance(self.hessian, CurvatureReport):
             return self.hessian
         precision, gradient, n_repaired = self.hessian
@@ -283,5 +303,15 @@ class Posterior:
 
 
 def load(path: str | Path) -> Posterior:
-    """A posterior that `save` wrote; the model is not needed."""
+    """A posterior that `save` wrote; the model is not needed.
+
+    >>> import pathlib
+    >>> import tempfile
+    >>> import mixvi
+    >>> post = mixvi.laplace(lambda w: -0.5 * w["a"] ** 2, {"a": 1.0})
+    >>> with tempfile.TemporaryDirectory() as folder:
+    ...     again = mixvi.load(post.save(pathlib.Path(folder) / "posterior"))
+    >>> again.names, again.verdict == post.verdict
+    (('a',), True)
+    """
     return Posterior(**_files.read(path))

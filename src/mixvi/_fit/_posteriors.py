@@ -16,6 +16,13 @@ class Posteriors:
     """What `fit_many` returns. Index it for one `Posterior`, slice it for fewer, or read the
     stacked numbers: every array has the problems on its first axis. A problem that failed has
     NaNs in its place, `converged` False, and the reason in `status`.
+
+    >>> import numpy as np
+    >>> import mixvi
+    >>> centres = np.array([[0.0, 1.0], [5.0, 2.0], [9.0, 9.0]])
+    >>> posts = mixvi.fit_many(lambda w, c: -0.5 * ((w - c) ** 2).sum(), np.zeros(2), data=centres)
+    >>> len(posts), posts.mean.shape, posts[1].mean.round(2)
+    (3, (3, 2), array([5., 2.]))
     """
 
     def __init__(self, posts: Iterable[Posterior]):

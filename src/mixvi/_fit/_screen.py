@@ -21,7 +21,14 @@ from ._many import fit_many
 class Screening:
     """What `screen` found: for every start its bound (`scores`, minus infinity where it failed),
     the hyperparameters reached (`hypers`) and the mode there (`modes`); `best` is the index of the
-    highest bound."""
+    highest bound.
+
+    >>> import numpy as np
+    >>> import mixvi
+    >>> found = mixvi.Screening(np.array([-3.0, -1.0]), hypers=[0.2, 0.9], modes=[0.0, 0.5], best=1)
+    >>> found.hyper, found.mode
+    (0.9, 0.5)
+    """
 
     scores: Float[np.ndarray, " starts"]
     hypers: list[PyTree]
@@ -50,6 +57,13 @@ def best_together(
     start is a group by itself, labelled by its index.
 
     **Returns:** the label.
+
+    >>> import numpy as np
+    >>> import mixvi
+    >>> def screened(*scores):
+    ...     return mixvi.Screening(np.array(scores), [0.0] * 3, [0.0] * 3, int(np.argmax(scores)))
+    >>> mixvi.best_together([screened(-3.0, -1.0, -9.0), screened(-2.0, -1.5, 0.0)])
+    1
     """
     scores = np.stack([one.scores for one in screenings])
     labels = list(range(scores.shape[1]) if groups is None else groups)

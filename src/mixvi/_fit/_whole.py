@@ -75,9 +75,9 @@ def polished(
     if isinstance(first, Draws) and isinstance(spec, Draws) and case.options.draws is None:
         searching, spec = enough_for_root(searching, first, spec)
     else:
-        if isinstance(spec, Quadrature) and not searching.found_nothing:
+        if isinstance(begun := spec, Quadrature) and not searching.found_nothing:
             searching, spec, _ = enough_nodes(searching, spec)
-        if not searching.found_nothing:
+        if spec == begun and not searching.found_nothing:  # otherwise it has been there
             searching = searching.on(spec, case.stop)
     if searching.found_nothing:
         return Fitted("full", searching.state, spec, events=events)

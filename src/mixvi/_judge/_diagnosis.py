@@ -12,13 +12,20 @@ WEIGHTS_WORK, AS_IT_IS = 0.7, 0.5
 # Standard errors of nats from the posterior and of a tail's share, as shares of themselves: rough
 # ones.
 KL_ERROR, TAIL_ERROR = 0.1, 0.3
+# Of an exponential: beyond it a float overflows.
+LARGEST = 700.0
 # A share of the mass not worth speaking of.
 NO_MASS = 1e-3
 
 
 @dataclasses.dataclass(frozen=True)
 class Estimate:
-    """A number and its standard error."""
+    """A number and its standard error.
+
+    >>> import mixvi
+    >>> print(mixvi.Estimate(-89.02, 0.004))
+    -89.0200 ± 0.0040
+    """
 
     value: float
     se: float
@@ -53,7 +60,7 @@ class Moments:
             khat=self.khat + by * (1 + max(self.khat, 0.0)) / math.sqrt(n_tail),
             kl=self.kl * math.exp(by * KL_ERROR),
             mean_off=max(0.0, self.mean_off + by * self.mean_se),
-            sd_ratio=max(1.0, self.sd_ratio * math.exp(by * self.sd_se)),
+            sd_ratio=max(1.0, self.sd_ratio * math.exp(min(by * self.sd_se, LARGEST))),
             tail_share=self.tail_share * math.exp(by * TAIL_ERROR),
         )
 

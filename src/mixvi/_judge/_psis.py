@@ -18,6 +18,13 @@ def psis(log_ratio: Float[np.ndarray, " n"]) -> tuple[Float[np.ndarray, " n"], f
     """Pareto-smoothed importance weights (normalised) and the shape k-hat (Vehtari et al. 2024).
 
     k-hat is 0 when the weights do not vary.
+
+    >>> import numpy as np
+    >>> import mixvi
+    >>> x = np.random.default_rng(0).standard_normal(2000)  # draws of N(0, 1) stand for N(0.3, 1)
+    >>> weights, khat = mixvi.psis(0.3 * x)
+    >>> bool(abs(weights @ x - 0.3) < 0.05), bool(khat < 0.7)
+    (True, True)
     """
     weights, khat = smoothed_weights(np.asarray(log_ratio, dtype=np.float64))
     return weights, float(khat)

@@ -46,6 +46,14 @@ class Reason:
     "hyper", or "failed" where there is no Gaussian. `level`: "weigh" or "reject". `parameter`: the
     one that is worst, by its name; None where it is none's alone. `value` and the `limit` that it
     is beyond. `sentence`: in words.
+
+    >>> import jax.numpy as jnp
+    >>> import mixvi
+    >>> def two(w):
+    ...     return jnp.logaddexp(-0.5 * w["a"] ** 2, -0.5 * (w["a"] - 9.0) ** 2)
+    >>> reason = mixvi.fit(two, {"a": 0.0}).reasons[0]
+    >>> reason.test, reason.level, round(reason.value, 1), reason.limit
+    ('modes', 'reject', 0.5, 0.01)
     """
 
     test: str

@@ -4,7 +4,8 @@ import json
 import math
 import zipfile
 from collections import OrderedDict
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
+from io import BufferedIOBase
 from pathlib import Path
 from typing import Any
 
@@ -24,17 +25,24 @@ def write(path: str | Path, header: dict[str, Any], arrays: dict[str, np.ndarray
         path = path.with_name(path.name + ".npz")
     if not path.parent.is_dir():
         raise InputError(f"save: there is no folder {str(path.parent)!r}.")
-    text = json.dumps(_safe({"schema": SCHEMA, **header}), allow_nan=False, default=_plain)
+    replace_with(path, lambda file: write_to(file, header, arrays))
+    return path
+
+
+def write_to(file: BufferedIOBase, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> None:
+    as_bytes = np.frombuffer(to_json({"schema": SCHEMA, **header}), dtype=np.uint8)
+    np.savez_compressed(file, header=as_bytes, **arrays)  # type: ignore[arg-type]
+
+
+def replace_with(path: Path, put: Callable[[BufferedIOBase], object]) -> None:
     partial = path.with_name(f".{path.name}.partial")
-    as_bytes = np.frombuffer(text.encode(), dtype=np.uint8)
     try:
         with open(partial, "wb") as file:
-            np.savez_compressed(file, header=as_bytes, **arrays)  # type: ignore[arg-type]
+            put(file)
         partial.replace(path)
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
-    return path
 
 
 def read(path: str | Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -43,18 +51,33 @@ def read(path: str | Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         path = path.with_name(path.name + ".npz")
     if not path.exists():
         raise InputError(f"load: there is no file {str(path)!r}.")
+    return read_from(path, str(path))
+
+
+def read_from(
+    file: Path | BufferedIOBase, name: str
+) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """`name`: of the file, in what is said of it."""
     try:
-        with np.load(path, allow_pickle=False) as file:
-            arrays = {name: file[name] for name in file.files}
-        header = json.loads(arrays.pop("header").tobytes().decode(), object_hook=_revived)
+        with np.load(file, allow_pickle=False) as stored:
+            arrays = {key: stored[key] for key in stored.files}
+        header = from_json(arrays.pop("header").tobytes())
     except (zipfile.BadZipFile, KeyError, ValueError, OSError, EOFError, AttributeError) as err:
-        raise InputError(f"load: {str(path)!r} is not a posterior saved by mixvi ({err}).") from err
+        raise InputError(f"load: {name!r} is not a posterior saved by mixvi ({err}).") from err
     if header.get("schema") != SCHEMA:
         raise InputError(
-            f"load: {str(path)!r} has schema {header.get('schema')}, this mixvi reads schema "
+            f"load: {name!r} has schema {header.get('schema')}, this mixvi reads schema "
             f"{SCHEMA}: use the version that wrote it."
         )
     return header, arrays
+
+
+def to_json(header: dict[str, Any]) -> bytes:
+    return json.dumps(_safe(header), allow_nan=False, default=_plain).encode()
+
+
+def from_json(text: bytes) -> Any:
+    return json.loads(text.decode(), object_hook=_revived)
 
 
 def _safe(value: Any) -> Any:

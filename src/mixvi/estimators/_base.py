@@ -290,7 +290,19 @@ def _told(one: Candidate, loo: LeaveOneOut) -> dict[str, Any]:
 def shared_n_basis(models: Sequence[MVIBase]) -> int:
     """One number of basis functions for several data sets (the splits of one, say), from estimators
     fitted to each with `n_basis=(10, 20, 30)`: the one whose leave-one-out densities are highest
-    in sum."""
+    in sum.
+
+    >>> import numpy as np
+    >>> from mixvi.estimators import MVIRegressor, shared_n_basis
+    >>> rng = np.random.default_rng(0)
+    >>> fits = []
+    >>> for _ in range(2):
+    ...     x = rng.uniform(-3, 3, (40, 1))
+    ...     y = np.sin(2 * x[:, 0]) + 0.1 * rng.standard_normal(40)
+    ...     fits.append(MVIRegressor(noise="gaussian", n_basis=(3, 12)).fit(x, y))
+    >>> shared_n_basis(fits)
+    12
+    """
     sums: dict[int, list[float]] = {}
     for model in models:
         check_is_fitted(model)

@@ -7,6 +7,7 @@ import numpy as np
 from jaxtyping import Float
 
 from .._fit._posterior import Posterior
+from .._fit._summary import SHOWN
 
 
 @dataclasses.dataclass(frozen=True)
@@ -36,3 +37,25 @@ class OfModel(Protocol):
     def post(self) -> Posterior: ...
 
     def labelled(self, n: int, key: Any = 0) -> Labelled: ...
+
+
+def flat_columns(labelled: Labelled) -> tuple[list[str], Float[np.ndarray, "n columns"]]:
+    """Every number of every variable as a column, named by its labels: `theta[Choate]`."""
+    names, columns = [], []
+    for name, array in labelled.draws.items():
+        dims = labelled.dims.get(name) or (None,) * (array.ndim - 1)
+        each = [
+            list(labelled.coords.get(dim or "", range(size)))
+            for dim, size in zip(dims, array.shape[1:], strict=True)
+        ]
+        for place in np.ndindex(*array.shape[1:]):
+            labels = ",".join(str(one[i]) for one, i in zip(each, place, strict=True))
+            names.append(f"{name}[{labels}]" if labels else name)
+        columns.append(array.reshape(len(array), -1))
+    return names, np.concatenate(columns, 1).astype(np.float64)
+
+
+def numbers_of(columns: Float[np.ndarray, "n columns"]) -> Float[np.ndarray, "columns numbers"]:
+    """Mean, standard deviation and quantiles, as `summary` shows them."""
+    quantiles = np.quantile(columns, SHOWN, axis=0).T
+    return np.column_stack([columns.mean(0), columns.std(0), quantiles])

@@ -16,8 +16,8 @@ from .._errors import InputError, NonFiniteError
 from .._fit._options import DEFAULTS
 from .._fit._posterior import Posterior
 from .._fit._public import fit as fit_density
-from ._numpyro_fitted import DOUBLE, Fitted
-from ._numpyro_model import Call, LogDensity, Sites, look, names_of_arguments
+from ._numpyro_fitted import Fitted
+from ._numpyro_model import DOUBLE, Call, LogDensity, Sites, look, names_of_arguments
 
 OPTIONS = {*DEFAULTS, "init", "throw", "progress", "callback", "on_interrupt"}
 # Where a search begins when nothing is said: the prior's median, then what comes next.
@@ -73,7 +73,8 @@ def fit(model: Callable, *args: Any, **kwargs: Any) -> Fitted:
 
 def _fit(call: Call, options: dict[str, Any]) -> Fitted:
     init = options.pop("init", None)
-    data = cast_leaves(call.data, DOUBLE, "the model's arguments")
+    with precision_scope(DOUBLE):
+        data = cast_leaves(call.data, DOUBLE, "the model's arguments")
     if isinstance(init, Fitted | Posterior):
         sites, _ = _looked(call, data, init_to_median())
         starts = [(init.post if isinstance(init, Fitted) else init, None)]
@@ -117,11 +118,8 @@ def _starts(call: Call, data: Any, init: Any) -> tuple[Sites, Any]:
     def each() -> Any:
         for i, strategy in enumerate(strategies):
             program = first if i == 0 else _looked(call, data, strategy)[1]
-            with precision_scope(DOUBLE):
-                w, hyper = program(data)
-                made = ({k: np.asarray(v) for k, v in one.items()} for one in (w, hyper))
-                w, hyper = made
-                yield {**w, **_given(sites, given, w)}, hyper
+            w, hyper = program(data)
+            yield {**w, **_given(sites, given, w)}, hyper
 
     return sites, each()
 

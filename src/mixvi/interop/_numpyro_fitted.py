@@ -11,16 +11,14 @@ from jax import lax
 from numpyro.distributions import biject_to
 from numpyro.infer import Predictive, log_likelihood
 
-from .._density._target import precision_scope
 from .._fit._posterior import Posterior
 from .._fit._summary import SHOWN, html_of, summary_of
 from .._fit._weights import ImportanceWeights, log_density_at
 from ._labelled import Labelled
-from ._numpyro_model import SEED, Call, LogDensity, Sites
+from ._numpyro_model import SEED, Call, LogDensity, Sites, compiled
 
 # Draws for what has no closed form; points that one call of a replay takes.
 N_SHOWN, AT_ONCE = 4000, 256
-DOUBLE = np.dtype(np.float64)
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -78,9 +76,9 @@ class Fitted:
         """Learnt values of `numpyro.param` sites."""
         if not self.sites.params:
             return {}
-        with precision_scope(DOUBLE):
-            made = jax.jit(self.log_density.params)(self.post.hyper, self.data)
-            return {name: np.asarray(value) for name, value in made.items()}
+        return compiled(self.log_density.params, self.post.hyper, self.data)(
+            self.post.hyper, self.data
+        )
 
     # --- draws --------------------------------------------------------------------------------
 
@@ -113,9 +111,8 @@ class Fitted:
             some = {name: x[first : first + AT_ONCE] for name, x in w.items()}
             size = min(AT_ONCE, n - first)
             filled = {name: _filled(x, AT_ONCE) for name, x in some.items()}
-            with precision_scope(DOUBLE):
-                made = self._replay(filled, self.data, self.post.hyper)
-                parts.append({name: np.asarray(x)[:size] for name, x in made.items()})
+            made = self._replay(filled, self.data, self.post.hyper)
+            parts.append({name: x[:size] for name, x in made.items()})
         return {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
 
     @functools.cached_property
@@ -129,22 +126,22 @@ class Fitted:
 
             return lax.map(one, w)
 
-        return jax.jit(replay)
+        zeros = self.post._tree(np.zeros((AT_ONCE, self.post.dim)))
+        return compiled(replay, zeros, self.data, self.post.hyper)
 
     @functools.cached_property
     def shown_deterministic(self) -> tuple[str, ...]:
         """Those that do not depend on discrete sites, which are summed out and have no draws."""
         if not (self.sites.discrete and self.sites.deterministic):
             return self.sites.deterministic
-        w = self.post.start
-        with precision_scope(DOUBLE):
-            drawn = [
-                jax.jit(self.log_density.replay, static_argnums=3)(
-                    w, self.data, self.post.hyper, SEED + i
-                )[1]
-                for i in range(4)
-            ]
-        first, *others = ({k: np.asarray(v) for k, v in one.items()} for one in drawn)
+        given = (self.post.mean, self.data, self.post.hyper)
+
+        def replay(seed: Any, w: dict, data: Any, hyper: Any) -> dict:
+            return self.log_density.replay(w, data, hyper, seed)[1]
+
+        keys = [jax.random.key(SEED + i) for i in range(4)]
+        program = compiled(replay, keys[0], *given)
+        first, *others = [program(key, *given) for key in keys]
         return tuple(
             name
             for name in self.sites.deterministic
@@ -250,21 +247,18 @@ class Fitted:
     def _log_likelihood(self, draws: dict) -> dict[str, np.ndarray]:
         if not self.sites.observed:
             return {}
-        args, kwargs = self.call.arguments(self.data)
-        with precision_scope(DOUBLE):
-            its = {
-                **draws,
-                **{
-                    k: np.stack([v] * len(draws[next(iter(draws))])) for k, v in self.params.items()
-                },
-            }
-            made = log_likelihood(self.call.model, its, *args, **kwargs)
-            return {name: np.asarray(made[name]) for name in self.sites.observed}
+        n = len(next(iter(draws.values())))
+        its = {name: np.stack([value] * n) for name, value in self.params.items()}
+
+        def of_draws(its: dict, data: Any) -> dict:
+            args, kwargs = self.log_density.call.arguments(data)
+            return log_likelihood(self.call.model, its, *args, **kwargs)
+
+        made = compiled(of_draws, {**draws, **its}, self.data)({**draws, **its}, self.data)
+        return {name: made[name] for name in self.sites.observed}
 
     def _observed(self) -> dict[str, np.ndarray]:
-        with precision_scope(DOUBLE):
-            made = jax.jit(self.log_density.observed)(self.data)
-            return {name: np.asarray(value) for name, value in made.items()}
+        return compiled(self.log_density.observed, self.data)(self.data)
 
     def _constant(self, observed: dict[str, np.ndarray]) -> dict[str, np.ndarray]:
         """Arrays among the arguments that are not what was observed."""

@@ -25,9 +25,11 @@ from numpyro.infer.util import constrain_fn, helpful_support_errors, potential_e
 
 from .._density._captured import _Captured
 from .._density._kinds import NAMED, Free, Interval, Kind
+from .._density._target import precision_scope, traced_in
 from .._errors import InputError
 
 SEED = 0
+DOUBLE = np.dtype(np.float64)
 # NumPyro's supports that are mixvi's kinds. Subclasses have other maps: named one by one.
 _ABOVE = (constraints.greater_than, constraints.greater_than_eq)
 _ABOVE += (type(constraints.positive), type(constraints.nonnegative))
@@ -197,9 +199,21 @@ def look(call: Call, data: Any, strategy: Callable) -> tuple[Sites, Callable]:
         hyper = {label: _unbounded(trace[name]) for name, label in sites.params}
         return w, hyper
 
-    with jax.enable_x64(True):
-        program = jax.jit(start).lower(data).compile()
-    return seen[0], program
+    program = compiled(start, data)
+    return seen[-1], program
+
+
+def compiled(function: Callable, *arguments: Any) -> Callable:
+    """In float64, whatever JAX's flag says."""
+    traced = traced_in(DOUBLE, lambda: jax.jit(function).trace(*arguments))
+    with precision_scope(DOUBLE):
+        program = traced.lower().compile()
+
+    def call(*arguments: Any) -> Any:
+        with precision_scope(DOUBLE):
+            return jax.tree.map(np.asarray, program(*arguments))
+
+    return call
 
 
 def _started(site: dict, kind: Kind | None) -> Any:

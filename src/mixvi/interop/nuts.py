@@ -19,7 +19,8 @@ import jax.tree_util as jtu
 import numpy as np
 from jaxtyping import Float, PyTree
 
-from .._density._target import precision_scope
+from .._density._data import cast_leaves
+from .._density._target import precision_scope, traced_in
 from .._errors import InputError
 from .._fit._posterior import Posterior
 
@@ -28,7 +29,7 @@ DOUBLE = np.dtype(np.float64)
 
 def numpyro(fitted: Any, *, dense: bool = True, adapt_mass_matrix: bool = False) -> dict[str, Any]:
     """Keywords for `numpyro.infer.NUTS(model, ...)`: every chain begins at a draw of the Gaussian,
-    made with the chain's own key, and a few dozen steps of warm-up find the step size.
+    made with the chain's own key. A hundred steps of warm-up find the step size (25 are too few).
 
     The mass matrix stays as it is: adapting it would put an estimate from few draws in its place.
     With `adapt_mass_matrix=True` NumPyro does so in its windows, which takes a long warm-up.
@@ -92,24 +93,29 @@ def nutpie(post: Any, log_density: Callable | None = None, data: PyTree = None) 
     starts at draws of the Gaussian. What it gives back are the user's parameters by name.
     """
     try:
-        from nutpie.compiled_pyfunc import from_pyfunc
+        from nutpie.compiled_pyfunc import from_pyfunc  # pyright: ignore
     except ImportError as err:
         raise ImportError("this takes nutpie: pip install nutpie") from err
-    value = unbounded(post, log_density, data)
+    log_density, data = _model(post, log_density, data)
     post = _posterior(post)
+    with precision_scope(DOUBLE):
+        data = jax.device_put(cast_leaves(data, DOUBLE, "data"))
+    value = unbounded(post, log_density, data)
     law, shown = post.law, post._shown
     mean, root = law.mean.astype(float), law.colour(np.eye(post.dim)).astype(float) - law.mean
 
     def of_z(z: Any) -> Any:
         return value(post.structure.unravel(mean + z @ root))
 
+    # Here and now: nutpie calls from many threads, and NumPyro traces in one alone.
+    both = jax.jit(jax.value_and_grad(of_z))
+    traced = traced_in(DOUBLE, lambda: both.trace(np.zeros(post.dim)))
     with precision_scope(DOUBLE):
-        # Here and now: nutpie calls from many threads, and NumPyro traces in one alone.
-        both = jax.jit(jax.value_and_grad(of_z)).lower(np.zeros(post.dim)).compile()
+        program = traced.lower().compile()
 
     def slope(z: np.ndarray) -> tuple[float, np.ndarray]:
         with precision_scope(DOUBLE):
-            log_p, gradient = both(z)
+            log_p, gradient = program(z)
             return float(log_p), np.array(gradient, dtype=np.float64)
 
     def expanded(z: np.ndarray) -> dict[str, np.ndarray]:

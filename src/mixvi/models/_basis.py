@@ -40,7 +40,17 @@ DERIVED = {"columns": ("pull_back", "tangents"), "log_prior": ("log_prior_slopes
 
 
 class Basis(abc.ABC):
-    """What a basis must say. `columns` is a function of arrays (NumPy's or JAX's)."""
+    """What a basis must say. `columns` is a function of arrays (NumPy's or JAX's).
+
+    >>> import numpy as np
+    >>> from mixvi import models
+    >>> x = np.linspace(-1, 1, 5)[:, None]
+    >>> basis = models.Linear()
+    >>> shared = basis.fit_shared(x, seed=0)
+    >>> basis.design(basis.rows(x, shared), shared, {})[:2]  # the constant is the last column
+    array([[-1. ,  1. ],
+           [-0.5,  1. ]])
+    """
 
     name: ClassVar[str]
     # The last column of the design.
@@ -144,7 +154,17 @@ class Basis(abc.ABC):
 
 
 class Linear(Basis):
-    """The features themselves."""
+    """The features themselves.
+
+    >>> import numpy as np
+    >>> import mixvi
+    >>> from mixvi import models
+    >>> x = np.linspace(-2, 2, 40)[:, None]
+    >>> density = models.Model(models.Linear(), models.Gaussian()).density(x, 1 + 2 * x[:, 0])
+    >>> post = mixvi.laplace(density, density.init)
+    >>> post.mean.round(1)
+    array([2., 1.])
+    """
 
     name = "linear"
 
@@ -163,7 +183,17 @@ class Linear(Basis):
 
 @dataclasses.dataclass(frozen=True)
 class Features(Basis):
-    """Columns made by a user's function of the table."""
+    """Columns made by a user's function of the table.
+
+    >>> import numpy as np
+    >>> import mixvi
+    >>> from mixvi import models
+    >>> x = np.linspace(-2, 2, 40)[:, None]
+    >>> basis = models.Features(lambda x: np.c_[x, x**2])
+    >>> density = models.Model(basis, models.Gaussian()).density(x, x[:, 0] ** 2)
+    >>> mixvi.laplace(density, density.init).mean.shape  # x, x^2 and the constant
+    (3,)
+    """
 
     function: Callable
 
@@ -203,6 +233,14 @@ class RBF(Basis):
     """`exp(-|x - c_m|^2 / 2 r^2)`, centres `c_m` by K-means; `log_width` is `log r`.
 
     `per_feature=True` learns one width for each feature.
+
+    >>> import numpy as np
+    >>> import mixvi
+    >>> from mixvi import models
+    >>> x = np.linspace(-2, 2, 40)[:, None]
+    >>> density = models.Model(models.RBF(8), models.Gaussian()).density(x, np.sin(2 * x[:, 0]))
+    >>> density.dim, sorted(density.hyper)
+    (9, ['log_alpha', 'log_sigma', 'log_width'])
     """
 
     n_centres: int = 30

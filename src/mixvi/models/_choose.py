@@ -6,6 +6,7 @@ taken; more basis functions, or a width for each feature, must gain more than on
 the luck of the rows. Of many rows some are enough to choose.
 """
 
+import copy
 import dataclasses
 import functools
 from collections.abc import Iterable, Sequence
@@ -229,6 +230,10 @@ def improved(density: ModelDensity, found: Laplace) -> tuple[np.ndarray, np.ndar
         return found.mode, found.root, True
     k = density.n_predictors
     rule = Quadrature(32 if k == 1 else max(64, 4 * k)).make(FLOAT64, k)
+    if k > 1 and not density.basis.has_amplitude:
+        # So few nodes would be fitted closely by rows, and few basis functions gain most by that.
+        density = copy.copy(density)
+        density.has_best_gaussian = False
     state = stein(density, found.mode, found.root, rule, ROUGH)
     sound = state.code in (Code.OK, Code.BOUND_OUT_OF_STEPS) and np.isfinite(state.root).all()
     return (state.mean, state.root, False) if sound else (found.mode, found.root, True)

@@ -56,7 +56,18 @@ class Block(NamedTuple):
 
 class ModelDensity(Density):
     """What `Model.density` makes. `hyper` are the hyperparameters at which it is taken; `fit` may
-    learn them (`fit(density, density.init, hyper=density.hyper)`)."""
+    learn them (`fit(density, density.init, hyper=density.hyper)`).
+
+    >>> import numpy as np
+    >>> import mixvi
+    >>> from mixvi import models
+    >>> x = np.linspace(-2, 2, 40)[:, None]
+    >>> model = models.Model(models.Linear(), models.Bernoulli(), weak_prior=False)
+    >>> density = model.density(x, x[:, 0] > 0)
+    >>> values, gradients = density.gradients(np.zeros((1, 2)))
+    >>> bool(np.isclose(values[0], 40 * np.log(0.5) - np.log(2 * np.pi))), gradients.shape
+    (True, (1, 2))
+    """
 
     is_checked = True
     dense_newton = 3000
@@ -92,7 +103,7 @@ class ModelDensity(Density):
         self.values_at_once = max(1, MOST_AT_ONCE // max(1, len(y) * self.n_predictors))
         self._points = points_of(self)
         self.has_own_evidence = self._points is not None
-        self.has_best_gaussian = basis.has_amplitude
+        self.has_best_gaussian = basis.has_amplitude or self.n_predictors > 1
         self._bind(hyper)
 
     # --- hyperparameters ----------------------------------------------------------------------

@@ -74,6 +74,15 @@ class GaussianProcess(Basis):
     `log_width` is `log r`, one for all features or, `per_feature`, one for each.
 
     `n_inducing`: all training rows when left out, otherwise that many centres by K-means.
+
+    >>> import numpy as np
+    >>> import mixvi
+    >>> from mixvi import models
+    >>> x = np.linspace(-2, 2, 40)[:, None]
+    >>> process = models.Model(models.GaussianProcess(), models.Gaussian())
+    >>> density = process.density(x, np.sin(2 * x[:, 0]))
+    >>> density.dim, sorted(density.hyper)
+    (41, ['log_amplitude', 'log_sigma', 'log_width'])
     """
 
     kernel: str = "rbf"

@@ -57,13 +57,28 @@ REFIT = Stop(gain=0.01, max_steps=12, last_step=True)
 class LeaveOneOut:
     """`pointwise`: of every row; `share`: of the information about its predictor that the row
     itself gives; where it is large, the value is that of a fit without it. `predicted`: each row
-    from the others, its most probable class or its location."""
+    from the others, its most probable class or its location. `centre` and `spread`: mean and
+    standard deviation of its linear predictor given the others; of several predictors, means and a
+    root of their covariance.
+
+    >>> import numpy as np
+    >>> import mixvi
+    >>> from mixvi import models
+    >>> x = np.linspace(-2, 2, 40)[:, None]
+    >>> density = models.Model(models.Linear(), models.Gaussian()).density(x, np.sin(x[:, 0]))
+    >>> post = mixvi.laplace(density, density.init)
+    >>> loo = models.leave_one_out(density, post.flat_mean, post.root, at_mode=True)
+    >>> bool(np.isclose(loo.total, loo.pointwise.sum())), bool(loo.share.max() < 0.2)
+    (True, True)
+    """
 
     pointwise: Float[np.ndarray, " n"]
     y: Float[np.ndarray, " n"]
     predicted: Float[np.ndarray, " n"]
     weight: Float[np.ndarray, " n"]
     share: Float[np.ndarray, " n"]
+    centre: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0))
+    spread: np.ndarray = dataclasses.field(default_factory=lambda: np.zeros(0))
 
     @property
     def total(self) -> float:
@@ -101,7 +116,22 @@ def leave_one_out(
 ) -> LeaveOneOut:
     """Of `N(mean, root root^T)`; `at_mode`: whether it is Laplace's. `same`: a number for each row;
     rows with the same one are equal and leave together. `refit_several`: whether fits without a row
-    are made where there are several predictors, too: they take long, and change little."""
+    are made where there are several predictors, too: they take long, and change little.
+
+    >>> import numpy as np
+    >>> import mixvi
+    >>> from mixvi import models
+    >>> x = np.linspace(-2, 2, 40)[:, None]
+    >>> y = x[:, 0] + 0.1 * np.random.default_rng(0).standard_normal(40)
+    >>> density = models.Model(models.Linear(), models.Gaussian()).density(x, y)
+    >>> post = mixvi.laplace(density, density.init)
+    >>> straight = models.leave_one_out(density, post.flat_mean, post.root, at_mode=True)
+    >>> density = models.Model(models.Features(np.abs), models.Gaussian()).density(x, y)
+    >>> post = mixvi.laplace(density, density.init)
+    >>> bent = models.leave_one_out(density, post.flat_mean, post.root, at_mode=True)
+    >>> bent.total < straight.total
+    True
+    """
     if isinstance(density, OnePredictor):
         return _one(density, mean, root, at_mode, same)
     assert isinstance(density, SeveralPredictors)
@@ -143,7 +173,7 @@ def _one(
     is_class = likelihood.discrete and not isinstance(likelihood, RealLikelihood)
     predicted = centre > 0 if is_class else likelihood.mean_and_sd(centre, sd)[0]
     predicted = np.asarray(predicted, dtype=np.float64)
-    return LeaveOneOut(value, y, predicted, a, np.clip(share, 0.0, 1.0))
+    return LeaveOneOut(value, y, predicted, a, np.clip(share, 0.0, 1.0), centre, sd)
 
 
 def _several(
@@ -189,7 +219,8 @@ def _several(
     (value,) = likelihood.several(y, centre[:, :, None] + cavity_root @ z, hyper, order=0)
     pointwise = log_sum(value.T) - math.log(value.shape[1])
     predicted = centre.argmax(1).astype(np.float64)
-    return LeaveOneOut(pointwise, y, predicted, a, np.clip(share, 0.0, 1.0))
+    share = np.clip(share, 0.0, 1.0)
+    return LeaveOneOut(pointwise, y, predicted, a, share, centre, cavity_root)
 
 
 def _refitted(

@@ -35,7 +35,19 @@ MOST_TOGETHER = 2000
 @dataclasses.dataclass(frozen=True)
 class Predictive:
     """A model with a Gaussian over its weights. Functions take rows as `model.basis.rows` makes
-    them, and with `offset` what is added to each linear predictor, as for `Model.density`."""
+    them, and with `offset` what is added to each linear predictor, as for `Model.density`.
+
+    >>> import numpy as np
+    >>> import mixvi
+    >>> from mixvi import models
+    >>> x = np.linspace(-2, 2, 40)[:, None]
+    >>> model = models.Model(models.Linear(), models.Poisson())
+    >>> density = model.density(x, np.round(np.exp(x[:, 0])))
+    >>> post = mixvi.fit(density, density.init)
+    >>> predictive = models.Predictive.of(model, density.shared, post, density.hyper)
+    >>> predictive.expectation(model.basis.rows([[0.0]], density.shared)).round()
+    array([1.])
+    """
 
     model: Model
     hyper: Hyper

@@ -7,6 +7,8 @@ The rule's nodes zeta are in K dimensions; the bound's derivative in `S_n` follo
 `L_n` by the derivative of the Cholesky factor (Murray 2016):
 
     V_n = E[l' zeta^T],    dS_n = (1/2) L^-T (F + F^T) L^-1,    F = tril(L^T V), its diagonal halved
+
+Blocks of `P` and all `S_n` are products with `phi_i phi_j`, i <= j, of all rows, which are kept.
 """
 
 import functools
@@ -17,10 +19,20 @@ import numpy as np
 from .._arrays._draws import SETS, Nodes
 from .._arrays._roots import is_diagonal
 from .._density._protocol import EvidenceSlopes, Expectation
-from ._density import IN_CACHE, Block, ModelDensity, slices, some_points
+from ._density import Block, ModelDensity, slices, some_points
+
+# Products of columns that are kept; numbers of a temporary array that stays in the cache.
+PRODUCTS_KEPT, SMALL = 2**23, 2**15
+# Rows with the same nodes go together where these have so many predictors at nodes in all, or fewer
+# rows than this make a small array.
+LARGE_SET, ROWS_OF_A_SET = 2**13, 4
 
 
 class SeveralPredictors(ModelDensity):
+    def _bind(self, hyper):
+        super()._bind(hyper)
+        self._products: dict[int, np.ndarray] = {}
+
     def values(self, points):
         total = self._log_prior(self._prior_at_points(points)[0])
         for block in self.blocks():
@@ -69,12 +81,17 @@ class SeveralPredictors(ModelDensity):
             slope = slope[:, :, 0] * block.weight[:, None]
             gradient += (slope.T @ block.phi).ravel()
             bend = self.likelihood.several_hessians(block.y, eta[:, :, 0], self.hyper)
-            hessian += self._assembled(block.phi, bend * block.weight[:, None, None])
+            hessian += self._assembled(block, bend * block.weight[:, None, None])
         return value, gradient, self._minus_prior(hessian)
 
-    def _assembled(self, phi: np.ndarray, by: np.ndarray) -> np.ndarray:
-        """Blocks `Phi^T diag(by_kl) Phi`."""
-        k, size = self.n_predictors, self.n_weights
+    def _assembled(self, block: Block, by: np.ndarray) -> np.ndarray:
+        """Blocks `Phi^T diag(by_kl) Phi`, for symmetric `by`."""
+        k, size, phi = self.n_predictors, self.n_weights, block.phi
+        products = self._products_of(block)
+        if products is not None:
+            (row, column, outputs), (*_, weights) = pairs(k), pairs(size)
+            made = by[:, row, column].T @ products
+            return made[outputs[:, None, :, None], weights[:, None, :]].reshape(self.dim, self.dim)
         made = np.empty((k, size, k, size))
         for i in range(k):
             # All blocks of a row of them from one product.
@@ -83,6 +100,20 @@ class SeveralPredictors(ModelDensity):
             made[i, :, i:, :] = part
             made[i:, :, i, :] = part.transpose(1, 2, 0)
         return made.reshape(self.dim, self.dim)
+
+    def _products_of(self, block: Block) -> np.ndarray | None:
+        """`phi_i phi_j`, i <= j, of every row; None where these are too many to keep."""
+        size, first = self.n_weights, block.which.start
+        if self.n_rows * size * (size + 1) // 2 > PRODUCTS_KEPT:
+            return None
+        if first not in self._products:
+            made, begin = np.empty((len(block.phi), size * (size + 1) // 2)), 0
+            for i in range(size):
+                end = begin + size - i
+                np.multiply(block.phi[:, i : i + 1], block.phi[:, i:], out=made[:, begin:end])
+                begin = end
+            self._products[first] = made
+        return self._products[first]
 
     def product(self, point, vector):
         square, pulled = self._prior_at_points(np.stack([point, vector]))
@@ -110,28 +141,44 @@ class SeveralPredictors(ModelDensity):
             _, slope = self.likelihood.several(block.y, eta, self.hyper)
             eta, slope = eta[:, :, 0], slope[:, :, 0] * a[:, None]
             bend = a[:, None, None] * self.likelihood.several_hessians(block.y, eta, self.hyper)
-            spread = self._spread(phi, covariance)
             third = self.likelihood.several_thirds(
-                block.y, eta, self.hyper, self._row_covariances(phi, spread)
+                block.y, eta, self.hyper, self._dense_covariances(block, covariance)
             )
             third = 0.5 * a[:, None] * third
             in_w += (third.T @ phi).ravel()
-            in_design = (slope + third) @ w.T + np.einsum("nkl,nkld->nd", bend, spread)
+            in_design = (slope + third) @ w.T + self._spread(phi, covariance, bend)
             slopes.append(self._basis_slopes(block, in_design))
             self._add_mixed(mixed, block, w, slope, bend)
         if "log_alpha" in self.hyper:
             mixed[:, self._place("log_alpha")] -= self._prior_times(mode)[:, None]
         return EvidenceSlopes(self._sum_slopes(*slopes), mixed, in_w, np.zeros(self.n_hyper))
 
-    def _spread(self, phi: np.ndarray, covariance: np.ndarray) -> np.ndarray:
-        """`Sigma_kl phi_n`, (n, K, K, weights)."""
+    def _spread(self, phi: np.ndarray, covariance: np.ndarray, by: np.ndarray) -> np.ndarray:
+        """`sum_kl by_kl Sigma_kl phi_n` for symmetric `by`, (n, weights)."""
         k, size = self.n_predictors, self.n_weights
-        # Sigma (k d, l e) as (e, k l d)
-        wide = covariance.reshape(k, size, k, size).transpose(3, 0, 2, 1).reshape(size, -1)
-        return (phi @ wide).reshape(len(phi), k, k, size)
+        row, column, _ = pairs(k)
+        parts = covariance.reshape(k, size, k, size)[row, :, column, :]
+        # Two blocks that are each other's transposes have the same factor.
+        both = np.where(row == column, 0.5, 1.0)[:, None, None] * (parts + parts.transpose(0, 2, 1))
+        wide = both.transpose(2, 0, 1).reshape(size, -1)
+        by, found = by[:, row, column], np.empty((len(phi), size))
+        for some in slices(len(phi), max(32, SMALL // wide.shape[1])):
+            of_pairs = (phi[some] @ wide).reshape(-1, len(row), size)
+            found[some] = (by[some, None, :] @ of_pairs)[:, 0]
+        return found
 
-    def _row_covariances(self, phi: np.ndarray, spread: np.ndarray) -> np.ndarray:
-        return np.einsum("nkld,nd->nkl", spread, phi, optimize=True)
+    def _dense_covariances(self, block: Block, covariance: np.ndarray) -> np.ndarray:
+        """Of the predictors of every row, (n, K, K)."""
+        k, size, phi = self.n_predictors, self.n_weights, block.phi
+        row, column, outputs = pairs(k)
+        parts = covariance.reshape(k, size, k, size)[row, :, column, :]
+        products = self._products_of(block)
+        if products is None:
+            made = [((phi @ part) * phi).sum(1) for part in parts]
+            return np.stack(made, 1)[:, outputs]
+        i, j, _ = pairs(size)
+        wide = np.where(i == j, 0.5, 1.0) * (parts[:, i, j] + parts[:, j, i])
+        return (products @ wide.T)[:, outputs]
 
     def _add_mixed(self, mixed, block, w, slope, bend) -> None:
         """As for one predictor."""
@@ -147,19 +194,19 @@ class SeveralPredictors(ModelDensity):
     def predictors(self, mean, root):
         k = self.n_predictors
         means, covariances = np.empty((self.n_rows, k)), np.empty((self.n_rows, k, k))
+        whole = None if is_diagonal(root) else root @ root.T
         for block in self.blocks():
             means[block.which] = self._eta(block, mean[None])[:, :, 0]
-            covariances[block.which] = self._covariances(block.phi, root)
+            covariances[block.which] = self._covariances(block, root, whole)
         return means, covariances
 
-    def _covariances(self, phi: np.ndarray, root: np.ndarray, spread: Any = None) -> np.ndarray:
-        """Of the predictors of every row, (n, K, K); `spread`: where that is known."""
+    def _covariances(self, block: Block, root: np.ndarray, whole: Any) -> np.ndarray:
+        """Of the predictors of every row, (n, K, K); `whole`: the covariance, where it is dense."""
         k = self.n_predictors
-        if is_diagonal(root):
-            variances = phi**2 @ (root**2).reshape(k, -1).T
+        if whole is None:
+            variances = block.phi**2 @ (root**2).reshape(k, -1).T
             return variances[:, :, None] * np.eye(k)
-        spread = self._spread(phi, root @ root.T) if spread is None else spread
-        return self._row_covariances(phi, spread)
+        return self._dense_covariances(block, whole)
 
     def expect(self, mean, root, rule):
         if not isinstance(rule, Nodes):
@@ -169,9 +216,7 @@ class SeveralPredictors(ModelDensity):
         whole = None if is_diagonal(root) else root @ root.T
         curved = np.zeros((self.dim, self.dim)) if whole is not None else None
         for block in self.blocks():
-            phi = block.phi
-            spread = None if whole is None else self._spread(phi, whole)
-            factor = row_roots(self._covariances(phi, root, spread))
+            phi, factor = block.phi, row_roots(self._covariances(block, root, whole))
             values, pull, in_root = self._over_nodes(block, mean, factor, rule)
             value += float(block.weight @ values)
             pull *= block.weight[:, None]
@@ -183,19 +228,19 @@ class SeveralPredictors(ModelDensity):
                 cross = cross + 2 * (diagonal.T @ phi**2).ravel() * root
             else:
                 assert curved is not None
-                curved += self._assembled(phi, 2 * in_covariance)
+                curved += self._assembled(block, 2 * in_covariance)
             if self.n_hyper:
-                in_design = pull @ w.T + self._spread_slopes(phi, in_covariance, root, spread)
+                in_design = pull @ w.T + self._spread_slopes(phi, in_covariance, root, whole)
                 slopes.append(self._basis_slopes(block, in_design))
         if curved is not None:
             cross = cross + curved @ root
         return Expectation(value, gradient, cross, self._sum_slopes(*slopes))
 
-    def _spread_slopes(self, phi, in_covariance, root, spread) -> np.ndarray:
-        if spread is None:
+    def _spread_slopes(self, phi, in_covariance, root, whole) -> np.ndarray:
+        if whole is None:
             diagonal = np.einsum("nkk->nk", in_covariance)
             return 2 * phi * (diagonal @ (root**2).reshape(self.n_predictors, -1))
-        return 2 * np.einsum("nkl,nkld->nd", in_covariance, spread, optimize=True)
+        return 2 * self._spread(phi, whole, in_covariance)
 
     def site_slopes(self, centre, covariances, rule):
         factor, a = row_roots(covariances), self.weight
@@ -217,13 +262,14 @@ class SeveralPredictors(ModelDensity):
         hessian, pull = np.zeros((self.dim, self.dim)), -self._prior_times(mean)
         for block in self.blocks():
             pull += (slope[block.which].T @ block.phi).ravel()
-            hessian += self._assembled(block.phi, -curvature[block.which])
+            hessian += self._assembled(block, -curvature[block.which])
         return self._solved(mean, pull, hessian)
 
     def expected_by_row(self, mean, root, rule):
         found = np.empty(self.n_rows)
+        whole = None if is_diagonal(root) else root @ root.T
         for block in self.blocks():
-            factor = row_roots(self._covariances(block.phi, root))
+            factor = row_roots(self._covariances(block, root, whole))
             found[block.which] = self._over_nodes(block, mean, factor, rule)[0]
         return found
 
@@ -239,27 +285,53 @@ class SeveralPredictors(ModelDensity):
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Few rows at a time, which stay in the processor's cache."""
         n, k = len(y), self.n_predictors
-        values, slopes, in_root = np.empty(n), np.empty((n, k)), np.empty((n, k, k))
-        nodes, group = _by_set(rule), group % SETS
-        for some in slices(n, max(1, IN_CACHE // (k * len(rule.weights)))):
-            z = nodes[group[some]]
-            eta = centre[some] + factor[some] @ z
-            value, slope = self.likelihood.several(y[some], eta, self.hyper)
-            slope = slope * rule.weights
-            values[some] = value @ rule.weights
-            slopes[some], in_root[some] = slope.sum(2), slope @ z.transpose(0, 2, 1)
-        return values, slopes, in_root
+        values, sums = np.empty(n), np.empty((n, k, k + 1))
+        nodes, weighted = _by_set(rule)
+        group = group % SETS
+        # Products with (zeta, 1), and of the slopes with the same, weighted.
+        affine = np.concatenate([factor, centre], axis=2)
+        each = k * len(rule.weights)
+        few, of_a_set = SMALL // each, n * each // SETS
+        if few >= ROWS_OF_A_SET and of_a_set < LARGE_SET:
+            for some in slices(n, few):
+                eta = affine[some] @ nodes[group[some]]
+                value, slope = self.likelihood.several(y[some], eta, self.hyper)
+                values[some], sums[some] = value @ rule.weights, slope @ weighted[group[some]]
+        else:  # rows that share their nodes go together, in larger products
+            for one in np.unique(group):
+                mine = np.flatnonzero(group == one)
+                for some in slices(len(mine), max(few, ROWS_OF_A_SET)):
+                    rows = mine[some]
+                    eta = (affine[rows].reshape(-1, k + 1) @ nodes[one]).reshape(len(rows), k, -1)
+                    value, slope = self.likelihood.several(y[rows], eta, self.hyper)
+                    values[rows] = value @ rule.weights
+                    sums[rows] = (slope.reshape(len(rows) * k, -1) @ weighted[one]).reshape(
+                        -1, k, k + 1
+                    )
+        return values, sums[:, :, k].copy(), np.ascontiguousarray(sums[:, :, :k])
 
     @property
     def _rows_at_once(self) -> int:
-        # Arrays (n, K, K, weights) and (n, K, nodes) are made.
+        # Arrays (n, K (K + 1) / 2, weights) and (n, K, nodes) are made.
         k = self.n_predictors
         return max(16, min(super()._rows_at_once, 2**22 // max(k * k * self.n_weights, 512 * k)))
 
 
+@functools.lru_cache(maxsize=64)
+def pairs(size: int) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
+    """`i` and `j` of all pairs with i <= j, and the number of the pair of any two."""
+    row, column = np.triu_indices(size)
+    number = np.empty((size, size), dtype=np.intp)
+    number[row, column] = number[column, row] = np.arange(len(row))
+    return row, column, number
+
+
 @functools.lru_cache(maxsize=8)
-def _nodes_by_set(z: Any) -> np.ndarray:
-    return np.ascontiguousarray(z.array.transpose(1, 2, 0))
+def _nodes_by_set(z: Any, weights: Any) -> tuple[np.ndarray, np.ndarray]:
+    by_set = z.array.transpose(1, 2, 0)
+    affine = np.concatenate([by_set, np.ones_like(by_set[:, :1])], axis=1)
+    weighted = np.ascontiguousarray((affine * weights.array).transpose(0, 2, 1))
+    return affine, weighted
 
 
 class _Held:
@@ -275,9 +347,9 @@ class _Held:
         return id(self.array)
 
 
-def _by_set(rule: Nodes) -> np.ndarray:
-    """(sets, K, nodes)"""
-    return _nodes_by_set(_Held(rule.z))
+def _by_set(rule: Nodes) -> tuple[np.ndarray, np.ndarray]:
+    """`(zeta, 1)` of every set, (sets, K + 1, nodes), and weighted (sets, nodes, K + 1)."""
+    return _nodes_by_set(_Held(rule.z), _Held(rule.weights))
 
 
 def row_roots(covariance: np.ndarray) -> np.ndarray:
