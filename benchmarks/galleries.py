@@ -5,11 +5,11 @@
 
 The checkouts are those of the projects themselves (numpyro; pymc-examples). Their files are run up
 to the first sampler (`captured.py`), and the model that was handed to it goes to every tool. Every
-fit is a fresh process; its time is that of the first call, compilation included, imports and the
-file's own work not. The bound is the mean of `log p - log q` over 2000 new draws, Jacobians
-included, the same for all tools. Errors: largest difference of the means, and largest ratio of the
-standard deviations, of latent sites as the model writes them, against NUTS (4 chains of 1000 draws
-after 1000 steps of warm-up, in units of its standard deviations). Autoguides: Adam, rate 0.01, 5000
+fit is a fresh process; its time is that of the processor for the first call, compilation included,
+imports and the file's own work not. The bound is the mean of `log p - log q` over 2000 new draws,
+Jacobians included, the same for all tools. Errors: largest difference of the means, and largest
+ratio of the standard deviations, of latent sites as the model writes them, against NUTS (4 chains
+of 1000 draws after 1000 steps of warm-up, in units of its standard deviations). Autoguides: Adam, rate 0.01, 5000
 steps for the mode, 20,000 for a covariance; ADVI: PyMC's defaults, 50,000 steps; `fit_laplace`:
 defaults. Rows are kept in docs/results/parts/galleries_rows.jsonl.
 """
@@ -346,7 +346,7 @@ def page() -> str:
             for tool in tools:
                 lines += [line(row, reference) for row in select(rows, name=name, tool=tool)]
         head = ["model", "parameters", "tool", "bound", "means off, sd", "sds off, x"]
-        said += [f"### {project}", "", table([*head, "first call, s", "said"], lines), ""]
+        said += [f"### {project}", "", table([*head, "first call, CPU s", "said"], lines), ""]
         said += [in_short(rows, names, tools), ""]
     return "\n".join(said)
 
@@ -361,7 +361,7 @@ def line(row: dict, reference: dict | None) -> list:
     sound = reference is not None and reference["rhat"] < MOST_RHAT and tool != "NUTS"
     errors = [shown(one) for one in off(row, reference)] if sound and reference else ["", ""]
     its_bound = f"{row['elbo']:.2f} ± {row['se']:.2f}" if "elbo" in row else ""
-    return [name, row.get("dim", ""), tool, its_bound, *errors, shown(row["first_wall"]), told]
+    return [name, row.get("dim", ""), tool, its_bound, *errors, shown(row["first_cpu"]), told]
 
 
 def in_short(rows: list[dict], names: list[str], tools: tuple[str, ...]) -> str:
@@ -379,9 +379,10 @@ def in_short(rows: list[dict], names: list[str], tools: tuple[str, ...]) -> str:
             least = top["elbo"] - 2 * math.hypot(top["se"], own[0]["se"]) - 0.01
             best += own[0]["elbo"] >= least
         of_tool = [row for name in names for row in select(rows, name=name, tool=tool)]
-        first = middle(of_tool, "first_wall")
+        first = middle(of_tool, "first_cpu")
         lines.append([tool, f"{ended} of {len(names)}", best, shown(first)])
-    return table(["tool", "came to an end", "bound as good as any", "first call, s, median"], lines)
+    head = ["tool", "came to an end", "bound as good as any", "first call, CPU s, median"]
+    return table(head, lines)
 
 
 def main() -> None:
