@@ -9,9 +9,9 @@ fit is a fresh process; its time is that of the processor for the first call, co
 imports and the file's own work not. The bound is the mean of `log p - log q` over 2000 new draws,
 Jacobians included, the same for all tools. Errors: largest difference of the means, and largest
 ratio of the standard deviations, of latent sites as the model writes them, against NUTS (4 chains
-of 1000 draws after 1000 steps of warm-up, in units of its standard deviations). Autoguides: Adam, rate 0.01, 5000
-steps for the mode, 20,000 for a covariance; ADVI: PyMC's defaults, 50,000 steps; `fit_laplace`:
-defaults. Rows are kept in docs/results/parts/galleries_rows.jsonl.
+of 1000 draws after 1000 steps of warm-up, in units of its standard deviations). Autoguides: Adam,
+rate 0.01, 5000 steps for the mode, 20,000 for a covariance; ADVI: PyMC's defaults, 50,000 steps;
+`fit_laplace`: defaults. Rows are kept in docs/results/parts/galleries_rows.jsonl.
 """
 
 import math
