@@ -33,7 +33,7 @@ from posteriors import PROBLEMS, Problem
 HERE = pathlib.Path(__file__).resolve().parent
 ROWS = HERE.parent / "docs" / "results" / "parts" / "hard_rows.jsonl"
 METHODS = ("laplace", "mu", "eig", "lr", "full", "diag", "auto", "best")
-WARM, ENOUGH, MOST_FRESH, BLOCK = 3, 0.003, 2**20, 2**12
+WARM, ENOUGH = 3, 0.003
 
 
 def reference(name: str) -> dict:
@@ -56,22 +56,8 @@ def fit(problem: Problem, method: str) -> mixvi.Posterior:
 
 def fresh_elbo(problem: Problem, post: mixvi.Posterior) -> tuple[float, float, int]:
     """Value, standard error, number of draws."""
-    if not np.isfinite(post.flat_mean).all():
-        return math.nan, math.nan, 0
     density = fresh.density(problem.log_density, problem.init, problem.data)
-    means: list[np.ndarray] = []
-    n = 0  # pairs
-    for z in fresh.pairs(post.dim, BLOCK):
-        ratios = fresh.log_ratios(density, post.flat_mean, post.root, z)
-        means.append(ratios.reshape(2, BLOCK).mean(0))
-        n += BLOCK
-        spread = np.concatenate(means).std()
-        enough = (spread / ENOUGH) ** 2 if math.isfinite(spread) else n
-        wanted = min(MOST_FRESH // 2, math.ceil(enough))
-        if n >= wanted:
-            break
-    mean = np.concatenate(means)
-    return float(mean.mean()), float(mean.std() / math.sqrt(n)), 2 * n
+    return fresh.bound(density, post.flat_mean, post.root, lambda value: ENOUGH)
 
 
 def timed(problem: Problem, method: str) -> tuple[mixvi.Posterior, float, list[float]]:
