@@ -72,14 +72,15 @@ def bound(
     root: np.ndarray,
     enough: Callable[[float], float],
     most: int = MOST,
+    block: int = BLOCK,
 ) -> tuple[float, float, int]:
     """The bound of one Gaussian: value, standard error, number of draws. They are as many as bring
     the error below `enough(value)`; not a number where the Gaussian is none."""
     if not (np.isfinite(mean).all() and np.isfinite(root).all()):
         return math.nan, math.nan, 0
     means: list[np.ndarray] = []
-    for z in pairs(len(mean), BLOCK):
-        means.append(log_ratios(its, mean, root, z).reshape(2, BLOCK).mean(0))
+    for z in pairs(len(mean), block):
+        means.append(log_ratios(its, mean, root, z).reshape(2, block).mean(0))
         seen = np.concatenate(means)
         value, spread = float(seen.mean()), float(seen.std())
         wanted = (spread / enough(value)) ** 2 if math.isfinite(spread) else 0

@@ -33,7 +33,7 @@ from posteriors import PROBLEMS, Problem
 HERE = pathlib.Path(__file__).resolve().parent
 ROWS = HERE.parent / "docs" / "results" / "parts" / "hard_rows.jsonl"
 METHODS = ("laplace", "mu", "eig", "lr", "full", "diag", "auto", "best")
-WARM, ENOUGH = 3, 0.003
+WARM, ENOUGH, MOST_FRESH, BLOCK = 3, 0.003, 2**20, 2**12
 
 
 def reference(name: str) -> dict:
@@ -57,7 +57,8 @@ def fit(problem: Problem, method: str) -> mixvi.Posterior:
 def fresh_elbo(problem: Problem, post: mixvi.Posterior) -> tuple[float, float, int]:
     """Value, standard error, number of draws."""
     density = fresh.density(problem.log_density, problem.init, problem.data)
-    return fresh.bound(density, post.flat_mean, post.root, lambda value: ENOUGH)
+    gaussian = post.flat_mean, post.root
+    return fresh.bound(density, *gaussian, lambda value: ENOUGH, MOST_FRESH, BLOCK)
 
 
 def timed(problem: Problem, method: str) -> tuple[mixvi.Posterior, float, list[float]]:

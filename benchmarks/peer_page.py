@@ -1,0 +1,2 @@
+def page(rows):
+    return ""
