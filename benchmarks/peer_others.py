@@ -1,5 +1,6 @@
 """PyMC, pymc-extras, Gaussian score matching, batch and match, and NUTS, for `peers.py`."""
 
+import contextlib
 from collections.abc import Callable
 from typing import Any
 
@@ -159,7 +160,11 @@ def bam(problem: Any) -> Fit:
             root = np.linalg.cholesky(cov)
             points = mean + rng.standard_normal((BAM_BATCH, start.size)) @ root.T
             weight = BAM_BATCH * start.size / (t + 1)
-            mean, cov = matched(points, np.asarray(slopes(points)), mean, cov, weight)
+            # Their program, too, leaves out an update that gives no covariance.
+            with contextlib.suppress(np.linalg.LinAlgError):
+                new = matched(points, np.asarray(slopes(points)), mean, cov, weight)
+                np.linalg.cholesky(new[1])
+                mean, cov = new
         return mean, cov
 
     return fit, lambda found: gaussian(*found)

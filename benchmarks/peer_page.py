@@ -34,8 +34,8 @@ of a Laplace approximation driven by SciPy in the same run.
   which spares PyMC some seconds that a new machine would see.
 - NumPyro's steps are compiled as one program, so that its warm calls compile nothing; `svi.run` as
   it stands compiles again at every call.
-- Everyone has one core. With two, BlackJAX's several paths hung once, for ever, in XLA's thread pool:
-  they factorise matrices under `vmap`.
+- Everyone has one core. With two, BlackJAX's several paths hung once, for ever, in XLA's thread
+  pool: they factorise matrices under `vmap`.
 - Of PyMC's optimisers Adam at 0.01 is used. At the default the exactly Gaussian target ends 26 and
   178 nats short, at 0.001 a little nearer than at 0.01 (mean field, full rank; 10,000 steps).
 - BaM is not on the package index: it is the ten lines of the paper's update, in `peer_others.py`.
@@ -88,7 +88,8 @@ def number(value: float) -> str:
     if not math.isfinite(value):
         return "-" if math.isnan(value) else "none"
     if abs(value) >= 9999.5:
-        return f"{value:.0e}"
+        digits, power = f"{value:.0e}".split("e")
+        return f"{digits}e{int(power)}"
     return (
         f"{value:.3f}" if abs(value) < 1 else f"{value:.3g}" if abs(value) < 100 else f"{value:.0f}"
     )
@@ -101,32 +102,33 @@ def times(value: float | None) -> str:
 # --- tables ---------------------------------------------------------------------------------------
 
 
+def common(fits: Rows) -> list[str]:
+    """The posteriors that everyone has been tried on who has been tried on most of them."""
+    names = list(dict.fromkeys(one["name"] for one in fits))
+    there = {(one["name"], one["tool"]) for one in fits if not left_out(one)}
+    tools = dict.fromkeys(tool for _, tool in there)
+    most = [t for t in tools if 2 * sum((name, t) in there for name in names) > len(names)]
+    return [name for name in names if all((name, tool) in there for tool in most)]
+
+
 def summary(fits: Rows) -> str:
     lines = []
     for tool in dict.fromkeys(one["tool"] for one in fits):
         some = [one for one in fits if one["tool"] == tool and not left_out(one)]
         if not some:
             continue
+
+        def mid(key: str, some: Rows = some) -> float:
+            return middle([one[key] for one in some if one.get(key) is not None])
+
         exact = tool == EXACT
-        good = [one["name"] for one in some if one["good"]]
-        failed = sum(not (one["elbo"] is not None if "elbo" in one else False) for one in some)
-        middles = [
-            middle([one[key] for one in some if key in one]) for key in ("first_x", "warm_x")
-        ]
-        seconds = middle([one["first"] for one in some if "first" in one])
-        off = [middle([one[key] for one in some if one.get(key)]) for key in ("mean_off", "sd_off")]
-        failed = sum("failed" in one for one in some) if exact else failed
-        line = [f"**{tool}**" if tool == OURS else tool, len(some), failed]
-        line += (
-            ["exact", "-"]
-            if exact
-            else [
-                number(middle([one["short"] for one in some])),
-                f"{len(good)} of {len(some)}",
-            ]
-        )
-        lines.append([*line, *map(times, middles), f"{seconds:.1f}", *(f"{x:.2f}" for x in off)])
-    head = ["peer", "posteriors", "no Gaussian", "median short, nat", "as good", "first, x"]
+        lost = sum("failed" in one or not (exact or math.isfinite(one["short"])) for one in some)
+        good = sum(one["good"] for one in some)
+        said = ["exact", "-"] if exact else [number(mid("short")), f"{good} of {len(some)}"]
+        line = [f"**{tool}**" if tool == OURS else tool, len(some), lost, *said]
+        line += [times(mid("first_x")), times(mid("warm_x")), f"{mid('first'):.1f}"]
+        lines.append([*line, f"{mid('mean_off'):.2f}", f"{mid('sd_off'):.2f}"])
+    head = ["peer", "posteriors", "no answer", "median short, nat", "as good", "first, x"]
     return table([*head, "warm, x", "first, s", "mean off, sd", "sd off, times"], lines)
 
 
@@ -143,7 +145,7 @@ def cell(one: dict | None) -> str:
         return "exact"
     if not math.isfinite(one["short"]):
         return "none"
-    if one["error"] < 0.0005:
+    if one["error"] < max(0.0005, 0.02 * one["short"]):
         said = number(one["short"])
     else:
         said = f"{number(one['short'])} ± {number(one['error'])}"
@@ -244,7 +246,6 @@ def page(all_rows: Rows) -> str:
     if not fits:
         return "Nothing has been measured."
     fits = in_order(fits)
-    picture(fits)
     versions = ", ".join(f"{name} {version(name)}" for name in LIBRARIES)
     parts = [INTRO.format(draws=N_DRAWS, limit=LIMIT, slow=SLOW)]
     parts += [
@@ -252,7 +253,9 @@ def page(all_rows: Rows) -> str:
         f"with other work; {versions}."
     ]
     parts += ["![What each peer's Gaussian falls short, against its time](../../figures/peers.png)"]
-    parts += ["### Medians", summary(fits), MEDIANS]
+    shared = [one for one in fits if one["name"] in common(fits)]
+    picture(shared)
+    parts += ["### Medians", summary(shared), MEDIANS.format(names=", ".join(common(fits)))]
     parts += ["### Short of the best Gaussian, nat (bold: as good)", matrix(fits, cell)]
     parts += ["### First / warm CPU time, multiples of SciPy's Laplace", matrix(fits, clock)]
     parts += [f"### A bound above that of `{OURS}`, by more than two standard errors", beaten(fits)]
@@ -264,8 +267,9 @@ def page(all_rows: Rows) -> str:
 
 
 MEDIANS = """\
-Over the posteriors that a peer was tried on; where it found no Gaussian it counts as infinitely
-short. Means and standard deviations against the references by NUTS: the worst parameter, then the
+Over {names}: the posteriors that all peers were tried on but those with fewer in the second column.
+No answer: the fit failed, ran out of time, or gave no Gaussian; it then counts as infinitely short.
+Means and standard deviations against the references by NUTS: the worst parameter, then the
 median over posteriors."""
 
 
@@ -297,43 +301,38 @@ def picture(fits: Rows, path: pathlib.Path = FIGURE) -> None:
     matplotlib.use("agg")
     import matplotlib.pyplot as plt
 
-    figure, axes = plt.subplots(figsize=(8.5, 5.2))
-    worst = 1.0
+    names = dict.fromkeys(one["name"] for one in fits)
+    figure, axes = plt.subplots(figsize=(8.5, 5.4))
+    labels = []
     for tool in dict.fromkeys(one["tool"] for one in fits):
-        some = [one for one in fits if one["tool"] == tool and "first" in one]
-        short = middle([one["short"] for one in fits if one["tool"] == tool and not left_out(one)])
-        if tool == EXACT:
-            short = FLOOR
-        if not some or not math.isfinite(short):
+        some = [one for one in fits if one["tool"] == tool and not left_out(one)]
+        timed = [one for one in some if "first" in one]
+        short = FLOOR / 2 if tool == EXACT else max(FLOOR, middle([one["short"] for one in some]))
+        if len(some) < len(names) or not timed or not math.isfinite(short):
             continue
-        height = max(short, FLOOR)
-        worst = max(worst, height)
-        ends = [middle([one.get(key, one["first"]) for one in some]) for key in ("warm", "first")]
+        ends = [middle([one.get(key, one["first"]) for one in timed]) for key in ("warm", "first")]
         colour = COLOURS.get(tool.split()[0], "#7f7f7f")
-        axes.plot(ends, [height] * 2, color=colour, lw=1, alpha=0.5)
-        axes.plot(ends[0], height, "o", mfc="white", mec=colour, ms=6)
-        axes.plot(ends[1], height, "*" if tool == EXACT else "o", color=colour, ms=7)
-        label = f"{tool}: exact" if tool == EXACT else tool
-        bold = "bold" if tool == OURS else "normal"
-        axes.annotate(
-            label,
-            (ends[1], height),
-            (7, 0),
-            textcoords="offset points",
-            va="center",
-            fontsize=8,
-            color=colour,
-            weight=bold,
-        )
-    axes.set(xscale="log", yscale="log", ylim=(FLOOR / 1.6, 2 * worst))
-    axes.set_xlabel(
-        "CPU seconds: a warm call (hollow) and the first call, compilation included (full)"
-    )
+        axes.plot(ends, [short] * 2, color=colour, lw=1, alpha=0.5)
+        axes.plot(ends[0], short, "o", mfc="white", mec=colour, ms=6)
+        axes.plot(ends[1], short, "o", color=colour, ms=7)
+        labels.append((short, ends[1], f"{tool}: exact" if tool == EXACT else tool, colour))
+    top = max(short for short, *_ in labels)
+    axes.set(xscale="log", yscale="log", ylim=(FLOOR / 3.5, 2 * top))
+    gap = (2 * top / (FLOOR / 3.5)) ** 0.036  # labels keep this ratio
+    height, column = 0.0, 1.6 * max(x for _, x, *_ in labels)
+    for short, x, said, colour in sorted(labels):
+        height = max(short, height * gap)
+        axes.plot([x, column], [short, height], ":", color=colour, lw=0.7, alpha=0.7)
+        weight = "bold" if said == OURS else "normal"
+        where = {"va": "center", "fontsize": 8.5, "color": colour, "weight": weight}
+        axes.annotate(f" {said}", (column, height), **where)
+    axes.set_xlabel("CPU seconds: a warm call (hollow), the first call with compilation (full)")
     axes.set_ylabel("nats short of the best Gaussian (0.001: or less)")
-    n = len({one["name"] for one in fits})
-    axes.set_title(f"Medians over {n} posteriors; lower and further left is better", fontsize=10)
+    axes.set_title(
+        f"Medians over {len(names)} posteriors; lower and further left is better", size=10
+    )
     left, right = axes.get_xlim()
-    axes.set_xlim(left, right * 6)
+    axes.set_xlim(left, right * 15)
     axes.spines[["top", "right"]].set_visible(False)
     figure.tight_layout()
     figure.savefig(path, dpi=110)

@@ -2,12 +2,13 @@
 
 import math
 
-import fresh
 import jax.numpy as jnp
 import numpy as np
+import pytest
+
+import fresh
 import peer_page
 import peers
-import pytest
 from peer_tools import Draws, Flow, Gaussian, gaussian
 
 MEAN = np.array([1.0, -2.0, 0.5])
