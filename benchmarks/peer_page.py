@@ -38,6 +38,8 @@ of a Laplace approximation driven by SciPy in the same run.
   pool: they factorise matrices under `vmap`.
 - Of PyMC's optimisers Adam at 0.01 is used. At the default the exactly Gaussian target ends 26 and
   178 nats short, at 0.001 a little nearer than at 0.01 (mean field, full rank; 10,000 steps).
+- `raw_units` is in raw units on purpose: whoever steps by plain gradients would be told by their
+  authors to standardise the columns first.
 - BaM is not on the package index: it is the ten lines of the paper's update, in `peer_others.py`.
 - A fit over {limit:.0f} CPU seconds is ended; where the first call took more than {slow:.0f} s no
   warm one is made, and the first time stands for it."""
