@@ -8,7 +8,7 @@ READY := $(VENV)/.ready
 # Benchmarks import `reproduction`, which is not installed.
 export PYTHONPATH := $(CURDIR)
 
-.PHONY: demo test test-all-pythons test-oldest site cookbook coverage lint dist test-dist bench bench-models bench-hard check-estimators paper kill-paper paper-misses clean
+.PHONY: demo test test-all-pythons test-oldest site cookbook coverage lint dist test-dist bench bench-models bench-hard bench-peers check-estimators paper kill-paper paper-misses clean
 
 # Under a minute on two cores after the set-up; nothing is downloaded.
 demo: $(READY)
@@ -71,6 +71,13 @@ bench-models: $(READY)
 # goes on where it stopped (delete docs/results/parts/hard_rows.jsonl to begin anew).
 bench-hard: $(READY)
 	$(RUN) benchmarks/run_all.py hard
+
+# Other libraries on the same posteriors, beside ours: their packages come with the extra `bench`. An
+# hour of a core; it goes on where it stopped (docs/results/parts/peers_rows.jsonl).
+bench-peers: $(READY)
+	$(RUN) -m pip install --quiet --disable-pip-version-check --editable ".[bench]"
+	$(RUN) benchmarks/peers.py --defects > docs/results/parts/peers.md
+	$(RUN) benchmarks/peers.py > docs/results/parts/peers.md
 
 # scikit-learn's own checks for every family; make test runs them for the default one.
 check-estimators: $(READY)

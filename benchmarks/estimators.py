@@ -14,7 +14,7 @@ import statistics
 import time
 from typing import Any
 
-import peers
+import sklearn_peers
 from first_call import (
     PARTS,
     cases,
@@ -49,14 +49,14 @@ def given_up(*_: Any) -> None:
 
 
 def child(name: str, method: str) -> dict:
-    import_wall, _ = timed(peers.imported, method)
+    import_wall, _ = timed(sklearn_peers.imported, method)
     import tables
 
     classifies = name not in tables.REGRESSION
     split = tables.split(name)
 
     def fitted(split: tables.Split) -> Any:
-        return peers.made(method, split.x.shape[1], classifies).fit(split.x, split.y)
+        return sklearn_peers.made(method, split.x.shape[1], classifies).fit(split.x, split.y)
 
     began = time.perf_counter()
     signal.signal(signal.SIGALRM, given_up)
@@ -64,7 +64,7 @@ def child(name: str, method: str) -> dict:
     first, model = timed(fitted, split)
     signal.alarm(0)
     row = {"rows": len(split.y), "features": split.x.shape[1], "import_wall": import_wall}
-    row |= {"first_wall": first} | (peers.told(model) if method.startswith("mixvi") else {})
+    row |= {"first_wall": first} | (sklearn_peers.told(model) if method.startswith("mixvi") else {})
 
     def goes_on(done: list, most: int) -> bool:
         return len(done) < most and (not done or time.perf_counter() - began < ENOUGH)
@@ -72,11 +72,13 @@ def child(name: str, method: str) -> dict:
     warm: list[float] = []
     while goes_on(warm, WARM) and first < MOST / 2:
         warm.append(timed(fitted, split)[0])
-    predicts = [timed(peers.predicted, model, split.x_test, classifies)[0] for _ in range(WARM)]
-    scores = [peers.scores(method, model, split, classifies)]
+    predicts = [
+        timed(sklearn_peers.predicted, model, split.x_test, classifies)[0] for _ in range(WARM)
+    ]
+    scores = [sklearn_peers.scores(method, model, split, classifies)]
     while goes_on(scores, SPLITS):
         split = tables.split(name, len(scores))
-        scores.append(peers.scores(method, fitted(split), split, classifies))
+        scores.append(sklearn_peers.scores(method, fitted(split), split, classifies))
     for what in ("lpd", "error"):
         row[what] = statistics.median(one[what] for one in scores)
     row["lpds"] = [one["lpd"] for one in scores]
@@ -115,7 +117,7 @@ def of_label(rows: list[dict]) -> str:
         some = select(rows, name=name)
         base = next((row for row in select(some, tool="gp") if "failed" not in row), {})
         for row in some:
-            start = [name, peers.TOLD[row["tool"]]]
+            start = [name, sklearn_peers.TOLD[row["tool"]]]
             if "failed" in row:
                 lines.append(start + [failure([row])] + [""] * 9)
             else:
@@ -136,7 +138,7 @@ def odd(rows: list[dict]) -> str:
     """Where one of ours is slow, worse than scikit-learn's GP, or not to be trusted."""
     said = []
     for row in rows:
-        who = f"{peers.TOLD[row['tool']]} on {row['name']}"
+        who = f"{sklearn_peers.TOLD[row['tool']]} on {row['name']}"
         if not row["tool"].startswith("mixvi"):
             continue
         if "failed" in row:
@@ -179,7 +181,7 @@ def page() -> str:
 
 
 def main() -> None:
-    tools = tuple(dict.fromkeys((*peers.CLASSIFIERS, *peers.REGRESSORS)))
+    tools = tuple(dict.fromkeys((*sklearn_peers.CLASSIFIERS, *sklearn_peers.REGRESSORS)))
     options = parser(__doc__, tools, repeats=1).parse_args()
     if options.child:
         name, tool, _ = options.child
@@ -188,12 +190,16 @@ def main() -> None:
     if not options.page:
         import tables
 
-        peers.one_thread()
+        sklearn_peers.one_thread()
         wanted = [
             case
             for case in cases(tables.ALL, tools, options)
             if case["tool"]
-            in (peers.REGRESSORS if case["name"] == "diabetes" else peers.CLASSIFIERS)
+            in (
+                sklearn_peers.REGRESSORS
+                if case["name"] == "diabetes"
+                else sklearn_peers.CLASSIFIERS
+            )
         ]
         measure(__file__, ROWS, wanted, options)
     print(page())

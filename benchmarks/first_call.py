@@ -40,8 +40,9 @@ STEPS, DECREMENT, HALVINGS = 20, 1e-7, 30
 # --- in the child -----------------------------------------------------------------------------
 
 
-def by_scipy(log_density: Callable, init: Any, data: Any) -> Callable[[], dict]:
-    """L-BFGS-B, Newton steps with the exact Hessian, and its inverse, all in float64."""
+def laplace_by_scipy(log_density: Callable, init: Any, data: Any) -> Callable[[], tuple]:
+    """L-BFGS-B, Newton steps with the exact Hessian, and its inverse, all in float64: the record,
+    the last point, and the covariance or None."""
     import jax
     import jax.numpy as jnp
     import numpy as np
@@ -58,7 +59,7 @@ def by_scipy(log_density: Callable, init: Any, data: Any) -> Callable[[], dict]:
     value_and_gradient = jax.jit(jax.value_and_grad(loss))
     hessian = jax.jit(jax.hessian(loss))
 
-    def run() -> dict:
+    def run() -> tuple:
         on_device = jax.tree.map(jnp.asarray, data)
         gradients = 0
 
@@ -102,15 +103,21 @@ def by_scipy(log_density: Callable, init: Any, data: Any) -> Callable[[], dict]:
                 break
             w, value, gradient = w - size * newton, new_value, new_gradient
         cov = None if factor is None else scipy.linalg.cho_solve(factor, np.eye(w.size))
-        return {
+        record = {
             "gradients": gradients,
             "converged": ended == "converged",
             "status": ended,
             "dim": w.size,
             "answer": cov is not None,
         }
+        return record, w, cov
 
     return run
+
+
+def by_scipy(log_density: Callable, init: Any, data: Any) -> Callable[[], dict]:
+    run = laplace_by_scipy(log_density, init, data)
+    return lambda: run()[0]
 
 
 def by_mixvi(tool: str, log_density: Callable, init: Any, data: Any) -> Callable[[], dict]:

@@ -1,7 +1,7 @@
 """Bounds on fresh draws, for several benchmarks: pairs `z, -z` from one seed, in blocks."""
 
 import math
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from typing import Any
 
 import numpy as np
@@ -63,6 +63,29 @@ def together(
         # A bound that is not finite never settles.
         if worst < enough or not math.isfinite(worst) or 2 * all_of_them.shape[1] >= most:
             return all_of_them
+    raise AssertionError
+
+
+def bound(
+    its: Counted,
+    mean: np.ndarray,
+    root: np.ndarray,
+    enough: Callable[[float], float],
+    most: int = MOST,
+    block: int = BLOCK,
+) -> tuple[float, float, int]:
+    """The bound of one Gaussian: value, standard error, number of draws. They are as many as bring
+    the error below `enough(value)`; not a number where the Gaussian is none."""
+    if not (np.isfinite(mean).all() and np.isfinite(root).all()):
+        return math.nan, math.nan, 0
+    means: list[np.ndarray] = []
+    for z in pairs(len(mean), block):
+        means.append(log_ratios(its, mean, root, z).reshape(2, block).mean(0))
+        seen = np.concatenate(means)
+        value, spread = float(seen.mean()), float(seen.std())
+        wanted = (spread / enough(value)) ** 2 if math.isfinite(spread) else 0
+        if len(seen) >= min(most // 2, wanted):
+            return value, spread / math.sqrt(len(seen)), 2 * len(seen)
     raise AssertionError
 
 

@@ -11,7 +11,7 @@ import statistics
 import time
 from typing import Any
 
-import peers
+import sklearn_peers
 from first_call import (
     PARTS,
     cases,
@@ -34,18 +34,18 @@ MOST_ROWS, SPLITS = 500, 3
 
 
 def child(name: str, method: str, i: int) -> dict:
-    peers.imported(method)
+    sklearn_peers.imported(method)
     import tables
 
     split, classifies = tables.split(name, i).first(MOST_ROWS), name in CLASSES
     began = time.perf_counter()
-    model = peers.made(method, split.x.shape[1], classifies).fit(split.x, split.y)
+    model = sklearn_peers.made(method, split.x.shape[1], classifies).fit(split.x, split.y)
     first = time.perf_counter() - began
     began = time.perf_counter()
-    peers.predicted(model, split.x_test, classifies)
+    sklearn_peers.predicted(model, split.x_test, classifies)
     row = {"first_wall": first, "predict_wall": time.perf_counter() - began, "rows": len(split.y)}
-    row |= peers.scores(method, model, split, classifies)
-    return row | (peers.told(model) if method.startswith("mixvi") else {})
+    row |= sklearn_peers.scores(method, model, split, classifies)
+    return row | (sklearn_peers.told(model) if method.startswith("mixvi") else {})
 
 
 def verdicts(rows: list[dict]) -> str:
@@ -70,7 +70,7 @@ def of_label(rows: list[dict]) -> str:
         base = middle(select(rows, name=name, tool="gp"), "first_wall")
         for tool in dict.fromkeys(row["tool"] for row in select(rows, name=name)):
             some = select(rows, name=name, tool=tool)
-            line: list[Any] = [name, shown(middle(some, "rows"), 0), peers.TOLD[tool]]
+            line: list[Any] = [name, shown(middle(some, "rows"), 0), sklearn_peers.TOLD[tool]]
             wall = middle(some, "first_wall")
             error = shown(100 * middle(some, "error"), 1)
             square = shown(middle(some, "mse")) if name in NUMBERS else ""
@@ -105,7 +105,7 @@ def main() -> None:
         print_row(lambda: child(name, tool, int(repeat)))
         return
     if not options.page:
-        peers.one_thread()
+        sklearn_peers.one_thread()
         wanted = [
             case
             for case in cases((*CLASSES, *NUMBERS), REGRESSORS, options)

@@ -56,22 +56,9 @@ def fit(problem: Problem, method: str) -> mixvi.Posterior:
 
 def fresh_elbo(problem: Problem, post: mixvi.Posterior) -> tuple[float, float, int]:
     """Value, standard error, number of draws."""
-    if not np.isfinite(post.flat_mean).all():
-        return math.nan, math.nan, 0
     density = fresh.density(problem.log_density, problem.init, problem.data)
-    means: list[np.ndarray] = []
-    n = 0  # pairs
-    for z in fresh.pairs(post.dim, BLOCK):
-        ratios = fresh.log_ratios(density, post.flat_mean, post.root, z)
-        means.append(ratios.reshape(2, BLOCK).mean(0))
-        n += BLOCK
-        spread = np.concatenate(means).std()
-        enough = (spread / ENOUGH) ** 2 if math.isfinite(spread) else n
-        wanted = min(MOST_FRESH // 2, math.ceil(enough))
-        if n >= wanted:
-            break
-    mean = np.concatenate(means)
-    return float(mean.mean()), float(mean.std() / math.sqrt(n)), 2 * n
+    gaussian = post.flat_mean, post.root
+    return fresh.bound(density, *gaussian, lambda value: ENOUGH, MOST_FRESH, BLOCK)
 
 
 def timed(problem: Problem, method: str) -> tuple[mixvi.Posterior, float, list[float]]:

@@ -1,173 +1,276 @@
-"""Our estimators and scikit-learn's by name, and the log predictive density of each.
+"""What others make of the posteriors of `hard.py`: one density, one judge, one clock.
 
-Probabilities below 1e-12 count as that, for all. Those of scikit-learn stand in a pipeline with a
-StandardScaler; ours standardise by themselves. A regressor's density: ours its own; BayesianRidge
-and the Gaussian process a normal with their own standard deviation, noise included; gradient
-boosting a normal whose standard deviation is that of the residuals in a five-fold cross-validation
-of the training rows (made after the clock has stopped).
+    python benchmarks/peers.py [--only NAME ...] [--tools TOOL ...]     goes on where it stopped
+    python benchmarks/peers.py --defects      the minimal cases of `peer_defects.py`, again
+    python benchmarks/peers.py --page         the page and the picture alone, from the rows
+
+Needs `pip install 'mixvi[bench]'`. Every fit is a process of its own on one core, forked from one
+that has imported but computed nothing; its CPU seconds are counted, those of its children included,
+and a limit ends it. The bound is taken in another process on the fresh draws of `hard.py`. Rows
+are kept in docs/results/parts/peers_rows.jsonl, one fit a line; one that failed is a row, too.
 """
 
-import importlib
+import argparse
+import json
+import math
+import multiprocessing
 import os
+import pathlib
+import resource
+import signal
+import sys
+import warnings
 from typing import Any
 
-FLOOR = 1e-12
-CLASSIFIERS = ("mixvi", "mixvi gp", "logistic", "gp", "svc", "boosting")
-REGRESSORS = ("mixvi", "mixvi gp", "ridge", "gp", "boosting")
-TOLD = {
-    "mixvi": "MVI",
-    "mixvi linear": "MVI, linear",
-    "mixvi gp": "MVI, GP",
-    "mixvi gp matern52": "MVI, GP, Matern 5/2",
-    "mixvi gp gaussian": "MVI, GP, Gaussian noise",
-    "logistic": "LogisticRegression",
-    "ridge": "BayesianRidge",
-    "gp": "sklearn GP",
-    "gp matern52": "sklearn GP, Matern 5/2",
-    "svc": "calibrated SVC",
-    "boosting": "HistGradientBoosting",
-}
-MODULES = {
-    "logistic": ("linear_model",),
-    "ridge": ("linear_model",),
-    "gp": ("gaussian_process",),
-    "gp matern52": ("gaussian_process",),
-    "svc": ("svm", "calibration", "model_selection"),
-    "boosting": ("ensemble",),
-}
+import numpy as np
+import threadpoolctl
+
+import peer_jax  # noqa: F401
+import peer_others  # noqa: F401
+from peer_tools import TOOLS, Draws, Flow, Gaussian, gaussian
+from posteriors import PROBLEMS
+
+HERE = pathlib.Path(__file__).resolve().parent
+PARTS = HERE.parent / "docs" / "results" / "parts"
+ROWS, PAGE = PARTS / "peers_rows.jsonl", PARTS / "peers.md"
+# CPU seconds for a fit; a warm call is made where the first one took less than `SLOW`;
+# wall seconds without any CPU time after which a fit hangs.
+LIMIT, SLOW, HANGS = 60.0, 12.0, 60.0
+# Standard error of a bound, or this share of what the bound is known to fall short by.
+ENOUGH, SHARE, MOST = 0.003, 0.01, 2**18
+CONTEXT = multiprocessing.get_context("fork")
+# Small ones first, easy and hard in turns.
+TARGETS = ("known_noise", "schools", "raw_units", "garch", "schools_centred", "heavy_tails")
+TARGETS += ("poisson_gp", "groups_centred", "negative_binomial", "item_response", "ar5")
+TARGETS += ("poisson_gp_centred", "predator_prey", "large_logistic", "two_latent_gp", "softmax")
+TARGETS += ("hierarchical_logistic", "horseshoe", "logistic")
 
 
-def one_thread() -> None:
-    """For processes to come, unless told otherwise. Idle threads spin: where anything else runs,
-    small fits would take 100 times longer."""
-    for name in ("OPENBLAS_NUM_THREADS", "OMP_NUM_THREADS"):
-        os.environ.setdefault(name, "1")
+def rows(path: pathlib.Path = ROWS) -> list[dict]:
+    if not path.exists():
+        return []
+    return [json.loads(line) for line in path.read_text(encoding="utf-8").splitlines()]
 
 
-def imported(method: str) -> None:
-    """All that `made` needs, so that it can be timed apart."""
-    if method.startswith("mixvi"):
-        importlib.import_module("mixvi.estimators")
-        return
-    for module in (*MODULES[method], "pipeline", "preprocessing"):
-        importlib.import_module(f"sklearn.{module}")
+# --- the fit, in a process of its own -------------------------------------------------------------
 
 
-def made(method: str, n_features: int, classifies: bool) -> Any:
-    return (
-        ours(method, classifies)
-        if method.startswith("mixvi")
-        else peer(method, n_features, classifies)
+def seconds() -> float:
+    """CPU time of this process and of its children that have ended."""
+    spent = [resource.getrusage(who) for who in (resource.RUSAGE_SELF, resource.RUSAGE_CHILDREN)]
+    return sum(one.ru_utime + one.ru_stime for one in spent)
+
+
+def on_one_core() -> None:
+    """XLA has as many threads as it sees cores, and BLAS as many as it is told."""
+    cores = sorted(os.sched_getaffinity(0))
+    os.sched_setaffinity(0, {cores[os.getpid() % len(cores)]})
+    threadpoolctl.threadpool_limits(1)
+
+
+def quiet() -> None:
+    """What libraries print goes nowhere."""
+    nowhere = os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 1)
+    os.dup2(nowhere, 2)
+    warnings.simplefilter("ignore")
+
+
+def fitted(pipe: Any, name: str, tool: str, limit: float) -> None:
+    """Sends the first result with its time, then the time of a warm call."""
+    quiet()
+    on_one_core()
+    resource.setrlimit(resource.RLIMIT_CPU, (math.ceil(limit), math.ceil(limit) + 5))
+    try:
+        import jax
+
+        # Ours take float64 by themselves.
+        jax.config.update("jax_enable_x64", not tool.startswith("mixvi"))
+        fit, judged = TOOLS[tool](PROBLEMS[name]())
+        began = seconds()
+        found = fit()
+        first = seconds() - began
+        pipe.send({"first": first, "found": judged(found)})
+        if first < SLOW:
+            began = seconds()
+            fit()
+            pipe.send({"warm": seconds() - began})
+    except Exception as error:
+        said = " ".join(str(error).split())[:160]
+        pipe.send({"failed": f"{type(error).__name__}: {said}" if said else type(error).__name__})
+    finally:
+        pipe.close()
+
+
+def in_its_own_process(name: str, tool: str, limit: float) -> dict:
+    ours, theirs = CONTEXT.Pipe(duplex=False)
+    process = CONTEXT.Process(target=fitted, args=(theirs, name, tool, limit))
+    process.start()
+    theirs.close()
+    told: dict = {}
+    spent, hangs = 0.0, False
+    try:
+        while not hangs:
+            if ours.poll(HANGS):
+                told |= ours.recv()
+            else:
+                hangs, spent = spent_by(process.pid) == spent, spent_by(process.pid)
+    except EOFError:
+        pass
+    if hangs:
+        process.kill()
+    process.join()
+    if not told:
+        reasons = {
+            -signal.SIGXCPU: f"over {limit:.0f} s",
+            -signal.SIGKILL: "hangs: no CPU time used",
+        }
+        told["failed"] = reasons.get(process.exitcode, f"ended with status {process.exitcode}")
+    return told
+
+
+def spent_by(pid: int) -> float:
+    """CPU time until now, in ticks; of a process that has ended, the same for ever."""
+    try:
+        fields = pathlib.Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").split()
+    except OSError:
+        return 0.0
+    return float(fields[13]) + float(fields[14])
+
+
+# --- the judge ------------------------------------------------------------------------------------
+
+
+def kept_best(name: str) -> tuple[float, float]:
+    """The highest bound of `hard_rows.jsonl`, with its error."""
+    kept = [row for row in rows(PARTS / "hard_rows.jsonl") if row["name"] == name]
+    kept = [(row["elbo"], row["se"]) for row in kept if math.isfinite(row["elbo"])]
+    return max(kept, default=(math.nan, math.nan))
+
+
+def bound(density: Any, found: Any, best: float) -> tuple[float, float, int]:
+    """Of a Gaussian, of the one with the draws' mean and covariance, or of a flow."""
+    import fresh
+
+    if isinstance(found, Flow):
+        ratios = density.values(found.points) - found.log_q
+        return float(ratios.mean()), fresh.error(ratios), len(ratios)
+    if isinstance(found, Draws):
+        if found.exact:
+            return math.nan, math.nan, 0
+        found = gaussian(found.points.mean(0), np.cov(found.points.T))
+    if found.root is None:
+        return math.nan, math.nan, 0
+
+    def enough(value: float) -> float:
+        # A bound that is far off need not be known to the third digit.
+        return max(ENOUGH, SHARE * (best - value)) if math.isfinite(best - value) else ENOUGH
+
+    return fresh.bound(density, found.mean, found.root, enough, MOST)
+
+
+def moments(found: Any) -> tuple[np.ndarray, np.ndarray]:
+    if not isinstance(found, Gaussian):
+        return found.points.mean(0), found.points.std(0)
+    root = np.nan if found.root is None else found.root
+    if np.ndim(root) == 2:
+        return found.mean, np.sqrt((root**2).sum(1))
+    return found.mean, np.abs(root) * np.ones(len(found.mean))
+
+
+def judge(pipe: Any, name: str) -> None:
+    """A process that has compiled the density once for all fits of a posterior."""
+    import fresh
+    import hard
+
+    on_one_core()
+    warnings.simplefilter("ignore")
+    np.seterr(all="ignore")
+    problem = PROBLEMS[name]()
+    density = fresh.density(problem.log_density, problem.init, problem.data)
+    truth = hard.reference(name)
+    best = kept_best(name)[0]
+    mean, sd = np.array(truth["mean"]), np.array(truth["sd"])
+    while (found := pipe.recv()) is not None:
+        elbo, se, n_fresh = bound(density, found, best)
+        its_mean, its_sd = moments(found)
+        ratio = its_sd / sd
+        mean_off = np.abs((its_mean - mean) / sd).max()
+        told = {"elbo": elbo, "se": se, "mean_off": mean_off}
+        told["sd_off"] = np.maximum(ratio, 1 / ratio).max()
+        finite = {key: float(x) if math.isfinite(x) else None for key, x in told.items()}
+        pipe.send({"kind": type(found).__name__, "n_fresh": n_fresh} | finite)
+
+
+def row(name: str, tool: str, limit: float, judging: Any) -> dict:
+    told = in_its_own_process(name, tool, limit)
+    found = told.pop("found", None)
+    one = {"name": name, "tool": tool} | told
+    if found is None:
+        return one
+    judging.send(found)
+    told = judging.recv()
+    return one | {"dim": len(moments(found)[0])} | told
+
+
+def imported() -> None:
+    """What takes long and starts nothing; BlackJAX would start JAX, which cannot be forked."""
+    import nutpie  # noqa: F401
+    import pymc  # noqa: F401
+    import pymc_extras.inference  # noqa: F401
+    import scipy.optimize  # noqa: F401
+
+    import fresh  # noqa: F401
+    import hard  # noqa: F401
+
+
+def run(names: list[str], tools: list[str], limit: float, path: pathlib.Path) -> None:
+    done = {(one["name"], one["tool"]) for one in rows(path)}
+    for name in names:
+        left = [tool for tool in tools if (name, tool) not in done]
+        if not left:
+            continue
+        ours, theirs = CONTEXT.Pipe()
+        judging = CONTEXT.Process(target=judge, args=(theirs, name))
+        judging.start()
+        theirs.close()
+        for tool in left:
+            one = row(name, tool, limit, ours)
+            with path.open("a", encoding="utf-8") as file:
+                file.write(json.dumps(one) + "\n")
+            said = one.get("failed") or f"{one['elbo']}, first {one['first']:.1f} s"
+            print(f"{name}  {tool}  {said}", file=sys.stderr, flush=True)
+        ours.send(None)
+        judging.join()
+
+
+def main() -> None:
+    from peer_page import page
+
+    parser = argparse.ArgumentParser(
+        description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter
     )
+    parser.add_argument("--only", nargs="+", metavar="NAME", default=TARGETS)
+    parser.add_argument("--tools", nargs="+", metavar="TOOL", default=list(TOOLS))
+    parser.add_argument("--limit", type=float, default=LIMIT, help="CPU seconds for one fit")
+    parser.add_argument("--rows", type=pathlib.Path, default=ROWS)
+    parser.add_argument("--defects", action="store_true", help="the minimal cases alone")
+    parser.add_argument("--page", action="store_true", help="the page and the picture alone")
+    options = parser.parse_args()
+    for given, known in ((options.only, TARGETS), (options.tools, TOOLS)):
+        if unknown := set(given) - set(known):
+            parser.error(f"unknown: {', '.join(sorted(unknown))}; known: {', '.join(known)}")
+    if options.defects:
+        import peer_defects
+
+        others = [one for one in rows(options.rows) if one["name"] != "defect"]
+        text = "".join(json.dumps(one) + "\n" for one in others + peer_defects.shown())
+        options.rows.write_text(text, encoding="utf-8")
+    elif not options.page:
+        imported()
+        run(list(options.only), list(options.tools), options.limit, options.rows)
+    print(page(rows(options.rows)))
 
 
-def ours(method: str, classifies: bool) -> Any:
-    from mixvi.estimators import MVIClassifier, MVIRegressor
-
-    words = method.split()[1:]
-    settings: dict[str, Any] = {}
-    for word in words:
-        if word in ("gp", "linear"):
-            settings["basis"] = word
-        elif word == "gaussian":
-            settings["noise"] = word
-        else:
-            settings["kernel"] = word
-    return (MVIClassifier if classifies else MVIRegressor)(**settings)
-
-
-def peer(method: str, n_features: int, classifies: bool) -> Any:
-    from sklearn.pipeline import make_pipeline
-    from sklearn.preprocessing import StandardScaler
-
-    if method == "boosting":  # trees need no scale
-        from sklearn.ensemble import HistGradientBoostingClassifier, HistGradientBoostingRegressor
-
-        kind = HistGradientBoostingClassifier if classifies else HistGradientBoostingRegressor
-        return kind(random_state=0)
-    if method == "logistic":
-        from sklearn.linear_model import LogisticRegression
-
-        model: Any = LogisticRegression(max_iter=1000)
-    elif method == "ridge":
-        from sklearn.linear_model import BayesianRidge
-
-        model = BayesianRidge()
-    elif method == "svc":
-        model = calibrated_svc(n_features)
-    else:
-        model = gaussian_process(method, n_features, classifies)
-    return make_pipeline(StandardScaler(), model)
-
-
-def calibrated_svc(n_features: int) -> Any:
-    from sklearn.calibration import CalibratedClassifierCV
-    from sklearn.model_selection import GridSearchCV
-    from sklearn.svm import SVC
-
-    gammas = [gamma / n_features for gamma in (0.1, 0.3, 1.0, 3.0)]
-    grid = {"C": [0.3, 1.0, 10.0, 100.0], "gamma": gammas}
-    return CalibratedClassifierCV(GridSearchCV(SVC(), grid, cv=3), cv=3)
-
-
-def gaussian_process(method: str, n_features: int, classifies: bool) -> Any:
-    """One width and one amplitude, learnt from one start: the usual distance of rows."""
-    from sklearn.gaussian_process import GaussianProcessClassifier, GaussianProcessRegressor
-    from sklearn.gaussian_process.kernels import RBF, ConstantKernel, Matern, WhiteKernel
-
-    width = n_features**0.5
-    shape = Matern(width, nu=2.5) if method.endswith("matern52") else RBF(width)
-    kernel = ConstantKernel(1.0) * shape
-    if classifies:
-        return GaussianProcessClassifier(kernel, random_state=0)
-    return GaussianProcessRegressor(kernel + WhiteKernel(0.1), normalize_y=True, random_state=0)
-
-
-def scores(method: str, model: Any, split: Any, classifies: bool) -> dict[str, float]:
-    """Log predictive density a row, and the error: the share of rows that are classified wrongly,
-    or the mean square divided by the variance of the test targets."""
-    import numpy as np
-
-    y = split.y_test
-    if classifies:
-        proba = model.predict_proba(split.x_test)
-        own = proba[np.arange(len(y)), np.searchsorted(model.classes_, y)]
-        wrong = model.classes_[proba.argmax(1)] != y
-        return {"lpd": float(np.log(np.maximum(own, FLOOR)).mean()), "error": float(wrong.mean())}
-    if method.startswith("mixvi"):
-        mean = model.predict(split.x_test)
-        lpd = model.log_predictive_density(split.x_test, y, pointwise=True)
-    else:
-        mean, sd = _mean_and_sd(method, model, split)
-        lpd = -0.5 * ((y - mean) / sd) ** 2 - np.log(sd * np.sqrt(2 * np.pi))
-    square = np.mean((y - mean) ** 2)
-    return {"lpd": float(np.mean(lpd)), "error": float(square / np.var(y)), "mse": float(square)}
-
-
-def _mean_and_sd(method: str, model: Any, split: Any) -> tuple[Any, Any]:
-    import numpy as np
-
-    if method != "boosting":
-        return model.predict(split.x_test, return_std=True)
-    from sklearn.base import clone
-    from sklearn.model_selection import cross_val_predict
-
-    left_out = cross_val_predict(clone(model), split.x, split.y, cv=5)
-    return model.predict(split.x_test), np.sqrt(np.mean((split.y - left_out) ** 2))
-
-
-def predicted(model: Any, x: Any, classifies: bool) -> Any:
-    return model.predict_proba(x) if classifies else model.predict(x)
-
-
-def told(model: Any) -> dict[str, Any]:
-    """What one of ours says of itself."""
-    post = model.posterior_
-    return {
-        "verdict": post.verdict.split(":")[0].split(".")[0],
-        "family": post.family,
-        "converged": bool(post.converged),
-        "n_basis": int(model.n_basis_),
-        "widths": getattr(model.hyper_.get("log_width"), "ndim", 0) > 0,
-        "tried": len(model.choices_),
-    }
+if __name__ == "__main__":
+    main()

@@ -13,7 +13,7 @@ import resource
 import time
 from typing import Any
 
-import peers
+import sklearn_peers
 from first_call import (
     PARTS,
     cases,
@@ -78,7 +78,7 @@ def held() -> float:
 
 def child(name: str, method: str) -> dict:
     began = time.perf_counter()
-    peers.imported(method)
+    sklearn_peers.imported(method)
     import_wall = time.perf_counter() - began
     import tables
 
@@ -87,21 +87,21 @@ def child(name: str, method: str) -> dict:
     else:
         split = tables.Split(*sparse(name, 0, SPARSE[name][0]), *sparse(name, 1, TEST))
     classifies = not name.startswith("regression")
-    model = peers.made(method, split.x.shape[1], classifies)
+    model = sklearn_peers.made(method, split.x.shape[1], classifies)
     before = held()
     began = time.perf_counter()
     model.fit(split.x, split.y)
     first = time.perf_counter() - began
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
     began = time.perf_counter()
-    peers.predicted(model, split.x_test, classifies)
+    sklearn_peers.predicted(model, split.x_test, classifies)
     row = {
         "import_wall": import_wall,
         "first_wall": first,
         "predict_wall": time.perf_counter() - began,
         "data": split.x.nbytes / 2**20,
         "memory": peak - before,
-        **peers.scores(method, model, split, classifies),
+        **sklearn_peers.scores(method, model, split, classifies),
     }
     return row | (own(model) if method.startswith("mixvi") else {})
 
@@ -111,7 +111,7 @@ def own(model: Any) -> dict:
 
     width = model.hyper_.get("log_width")
     made = {} if width is None else {"width": np.exp(np.atleast_1d(width)).round(2).tolist()}
-    return peers.told(model) | made
+    return sklearn_peers.told(model) | made
 
 
 # --- the page ---------------------------------------------------------------------------------
@@ -138,7 +138,7 @@ def of_rows(rows: list[dict]) -> str:
                 continue
             base = middle(select(rows, tool="logistic", name=name), "first_wall")
             if bad := failure(some):
-                lines.append([name, peers.TOLD[tool], bad, *[""] * 7])
+                lines.append([name, sklearn_peers.TOLD[tool], bad, *[""] * 7])
                 continue
             wall = middle(some, "first_wall")
             sizes.append(n)
@@ -148,7 +148,7 @@ def of_rows(rows: list[dict]) -> str:
             lines.append(
                 [
                     name,
-                    peers.TOLD[tool],
+                    sklearn_peers.TOLD[tool],
                     shown(wall),
                     shown(wall / base, 1),
                     shown(middle(some, "memory"), 0),
@@ -160,7 +160,7 @@ def of_rows(rows: list[dict]) -> str:
                 ]
             )
         late = [slope(some, seconds[-len(some) :]) for some in (sizes, sizes[-2:])]
-        slopes.append([peers.TOLD[tool], *map(shown, late)])
+        slopes.append([sklearn_peers.TOLD[tool], *map(shown, late)])
     head = ["rows", "method", "fit, s", "x LogisticRegression", "memory, MiB", "data, MiB"]
     head += ["LPD a row", "error %", "family, basis", "verdict"]
     both = ["method", "slope, all sizes", "slope, the last two"]
@@ -170,7 +170,7 @@ def of_rows(rows: list[dict]) -> str:
 def of_sparse(rows: list[dict]) -> str:
     lines = []
     for row in rows:
-        start = [row["name"], peers.TOLD[row["tool"]]]
+        start = [row["name"], sklearn_peers.TOLD[row["tool"]]]
         if "failed" in row:
             lines.append([*start, failure([row]), *[""] * 6])
             continue
@@ -208,7 +208,7 @@ def main() -> None:
         print_row(lambda: child(name, tool))
         return
     if not options.page:
-        peers.one_thread()
+        sklearn_peers.one_thread()
         wanted = [
             case
             for case in cases((*SIZES, *SPARSE), TOOLS, options)
