@@ -6,6 +6,7 @@ import subprocess
 import sys
 import threading
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -142,3 +143,27 @@ def test_files_of_version_0_1_0_load():
     assert post.verdict.startswith("Trust")
     assert np.isfinite(post.log_prob(post.mean))
     assert "log evidence" in post.summary()
+
+
+@pytest.mark.parametrize("jitted", [False, True])
+@pytest.mark.parametrize("before", [False, True])
+def test_captured_arrays_have_the_precision_of_who_asks(jitted, before, monkeypatch):
+    """JAX keeps the constant that it made of a captured array under another precision; nothing that
+    the user has compiled is thrown away for that."""
+    forgotten = []
+    clear = jax.clear_caches
+    monkeypatch.setattr(jax, "clear_caches", lambda: forgotten.append(clear()))
+    y = np.random.default_rng(4).standard_normal(50)
+
+    def plain(w):
+        return -0.5 * ((y - w) ** 2).sum()
+
+    log_density = jax.jit(plain) if jitted else plain
+    with jax.enable_x64(False):
+        if before:
+            assert jax.jit(log_density)(1.0).dtype == np.float32
+        post = mixvi.fit(log_density, 0.0, diagnostics=False)
+        assert float(post.mean) == pytest.approx(y.mean(), abs=1e-12)
+        assert jax.jit(log_density)(1.0).dtype == np.float32
+        assert jax.grad(log_density)(1.0).dtype == np.float32
+    assert len(forgotten) <= before

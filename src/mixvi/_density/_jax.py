@@ -29,7 +29,7 @@ from .._errors import InputError, MixviError
 from .._watch import COMPILING, stage
 from ._memory import factorises, jaxpr_bytes, n_cores
 from ._protocol import Density, EvidenceSlopes
-from ._target import Target, precision_scope, traced_in
+from ._target import Target, closed_jaxprs, precision_scope, traced_in
 
 # Reverse differentiation keeps what the function makes on its way, and as much again coming back.
 BACKWARD = 3
@@ -42,6 +42,14 @@ MOST_TRACES = 64
 # XLA's newer code generator for CPUs takes about half as long again to compile and gains nothing
 # here. The option may go away: it is dropped where it is not known.
 OPTIONS: dict[str, dict[str, Any]] = {"cpu": {"xla_cpu_use_fusion_emitters": False}}
+
+
+def _on_device(closed: Any) -> tuple[Any, list]:
+    """The jaxpr, and its constants: copies, since a device may share what it is given. What is
+    inside holds copies, too."""
+    for one in closed_jaxprs(closed):
+        one.consts[:] = [np.array(c) if isinstance(c, np.ndarray) else c for c in one.consts]
+    return closed.jaxpr, jax.device_put(closed.consts)
 
 
 class Trace:
@@ -57,9 +65,9 @@ class Trace:
         self.dim, self.dtype = target.structure.size, dtype
         point = jax.ShapeDtypeStruct((self.dim,), dtype)
         with stage(COMPILING):
-            closed = traced_in(dtype, lambda: jax.make_jaxpr(log_density)(point, *operands))
-        with precision_scope(dtype):
-            self.jaxpr, self.consts = closed.jaxpr, jax.device_put(closed.consts)
+            self.jaxpr, self.consts = traced_in(
+                dtype, jax.make_jaxpr, log_density, (point, *operands), _on_device
+            )
         self.shapes = jtu.tree_map(_shape, operands)
         self.backend = jax.default_backend()
         # On a CPU a batch of matrix factorisations may hang, and is no faster: one by one.

@@ -3,7 +3,8 @@
 import dataclasses
 import functools
 import numbers
-from collections.abc import Callable, Mapping
+import weakref
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 import jax
@@ -31,29 +32,46 @@ def precision_scope(dtype: np.dtype):
     return jax.enable_x64(dtype == np.float64)
 
 
-def traced_in(dtype: np.dtype, trace: Callable[[], T]) -> T:
-    """What `trace` makes under this precision: a closed jaxpr, or what holds one.
+def traced_in(
+    dtype: np.dtype,
+    tracer: Callable[[Callable], Callable],
+    function: Callable,
+    arguments: Sequence[Any],
+    use: Callable[[Any], T],
+) -> T:
+    """`use` of what `tracer(function)(*arguments)` gives under this precision: a closed jaxpr, or
+    what holds one.
 
-    JAX keeps the constant that it made of a NumPy array which a function captured, and finds it
-    again under another precision (seen in 0.10): what was traced in float32 before would be
-    rounded here, or refused, and what the user traces afterwards would break on our float64. Where
-    that may be it forgets, which costs a compilation of what is used again.
+    JAX keeps the constant that it made of a NumPy array which a function captured for as long as
+    anybody holds it, and finds it again under another precision (seen in 0.10): what was traced in
+    float32 before would be rounded here, or refused, and what the user traces afterwards would
+    break on our float64. So `use` copies what it keeps, and the rest is let go; where a constant is
+    held all the same JAX forgets what it traced, which costs a compilation of what is used again.
     """
     outside = jax.config.jax_enable_x64  # pyright: ignore[reportAttributeAccessIssue]
+    differs = outside != (dtype == np.float64)
+
+    def once() -> Any:
+        # A function of its own: JAX holds what it traced as long as the function lives.
+        return tracer(lambda *given: function(*given))(*arguments)
+
     with precision_scope(dtype):
-        if outside == (dtype == np.float64):
-            return trace()
         try:
-            made = trace()
+            made = once()
         except TypeError:
+            if not differs:
+                raise
             made = None
-        if made is None or _has_narrow(made, dtype):
-            del made  # which holds the constant
+        if differs and (made is None or _has_narrow(made, dtype)):
+            del made
             jax.clear_caches()
-            made = trace()
-    if _captured(made):
+            made = once()
+        held = [weakref.ref(one) for one in _captured(made)]
+        used = use(made)
+    del made
+    if differs and any(one() is not None for one in held):
         jax.clear_caches()
-    return made
+    return used
 
 
 def _has_narrow(made: Any, dtype: np.dtype) -> bool:
@@ -62,8 +80,19 @@ def _has_narrow(made: Any, dtype: np.dtype) -> bool:
 
 def _captured(made: Any) -> list[np.ndarray]:
     """Arrays of NumPy, of numbers, among the constants."""
-    consts = getattr(made, "jaxpr", made).consts if not hasattr(made, "consts") else made.consts
-    return [one for one in consts if isinstance(one, np.ndarray) and one.dtype.kind in "fiuc"]
+    its = (one for closed in closed_jaxprs(made) for one in closed.consts)
+    return [one for one in its if isinstance(one, np.ndarray) and one.dtype.kind in "fiuc"]
+
+
+def closed_jaxprs(made: Any) -> Iterator[Any]:
+    """A closed jaxpr, and those inside: of functions that a user has jitted, say."""
+    closed = made if hasattr(made, "consts") else made.jaxpr
+    yield closed
+    for equation in closed.jaxpr.eqns:
+        for param in equation.params.values():
+            for one in param if isinstance(param, tuple | list) else (param,):
+                if hasattr(one, "consts") and hasattr(one, "jaxpr"):
+                    yield from closed_jaxprs(one)
 
 
 @functools.partial(

@@ -205,9 +205,9 @@ def look(call: Call, data: Any, strategy: Callable) -> tuple[Sites, Callable]:
 
 def compiled(function: Callable, *arguments: Any) -> Callable:
     """In float64, whatever JAX's flag says."""
-    traced = traced_in(DOUBLE, lambda: jax.jit(function).trace(*arguments))
-    with precision_scope(DOUBLE):
-        program = traced.lower().compile()
+    program = traced_in(
+        DOUBLE, lambda f: jax.jit(f).trace, function, arguments, lambda one: one.lower().compile()
+    )
 
     def call(*arguments: Any) -> Any:
         with precision_scope(DOUBLE):

@@ -108,10 +108,10 @@ def nutpie(post: Any, log_density: Callable | None = None, data: PyTree = None) 
         return value(post.structure.unravel(mean + z @ root))
 
     # Here and now: nutpie calls from many threads, and NumPyro traces in one alone.
-    both = jax.jit(jax.value_and_grad(of_z))
-    traced = traced_in(DOUBLE, lambda: both.trace(np.zeros(post.dim)))
-    with precision_scope(DOUBLE):
-        program = traced.lower().compile()
+    both, start = jax.value_and_grad(of_z), np.zeros(post.dim)
+    program = traced_in(
+        DOUBLE, lambda f: jax.jit(f).trace, both, (start,), lambda one: one.lower().compile()
+    )
 
     def slope(z: np.ndarray) -> tuple[float, np.ndarray]:
         with precision_scope(DOUBLE):
