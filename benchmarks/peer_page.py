@@ -15,7 +15,7 @@ YARDSTICK, OURS, EXACT = "SciPy Laplace", "mixvi fit", "nutpie (NUTS)"
 LIBRARIES = ("jax", "numpyro", "blackjax", "optax", "pymc", "pytensor")
 LIBRARIES += ("pymc-extras", "gsmvi", "nutpie")
 # The lowest height of the picture; a bound with a larger error says nothing of as good.
-FLOOR, UNSETTLED = 1e-3, 0.05
+FLOOR, UNSETTLED, NEAR = 1e-3, 0.05, 0.1
 Rows = list[dict[str, Any]]
 
 INTRO = """\
@@ -28,8 +28,8 @@ imports apart; **first** includes all compilation, **warm** is a second call in 
 Both are given as multiples of a Laplace approximation driven by SciPy in the same run.
 
 - Who returns draws, not a Gaussian (the two Pathfinders with several paths), is judged by the
-  Gaussian with the mean and covariance of {draws} draws. NUTS is not judged: it is the price of
-  exactness.
+  Gaussian with the mean and covariance of {draws} draws. NUTS (four chains, one after
+  the other) is not judged: it is the price of exactness.
 - PyMC has the density as a `Potential` around a JAX operator (`pytensor.wrap_jax`), which costs a
   call from Python for every gradient; PyTensor's cache of compiled C code is kept between fits,
   which spares PyMC some seconds that a new machine would see.
@@ -128,11 +128,16 @@ def summary(fits: Rows) -> str:
         exact = tool == EXACT
         lost = sum("failed" in one or not (exact or math.isfinite(one["short"])) for one in some)
         good = sum(one["good"] for one in some)
-        said = ["exact", "-"] if exact else [number(mid("short")), f"{good} of {len(some)}"]
+        near = sum(one["short"] < NEAR for one in some)
+        of = f"of {len(some)}"
+        said = (
+            ["exact", "-", "-"] if exact else [number(mid("short")), f"{good} {of}", f"{near} {of}"]
+        )
         line = [f"**{tool}**" if tool == OURS else tool, len(some), lost, *said]
         line += [times(mid("first_x")), times(mid("warm_x")), f"{mid('first'):.1f}"]
         lines.append([*line, f"{mid('mean_off'):.2f}", f"{mid('sd_off'):.2f}"])
-    head = ["peer", "posteriors", "no answer", "median short, nat", "as good", "first, x"]
+    head = ["peer", "posteriors", "no answer", "median short, nat", "as good"]
+    head += [f"within {NEAR} nat", "first, x"]
     return table([*head, "warm, x", "first, s", "mean off, sd", "sd off, times"], lines)
 
 
