@@ -91,11 +91,12 @@ def test_as_good_is_within_two_errors_of_the_best(monkeypatch):
         {"tool": "near", "elbo": -1.008, "se": 0.004},
         {"tool": "far", "elbo": -1.02, "se": 0.004},
         {"tool": "none", "elbo": None, "se": None},
+        {"tool": "unsettled", "elbo": -900.0, "se": 800.0},
     ]
     found = [kinds | one for one in found]
     found.append(kinds | {"tool": "flow", "kind": "Flow", "elbo": -0.5, "se": 0.003})
     seen = peer_page.compared(found)
-    assert [one["good"] for one in seen] == [True, True, False, False, True]
+    assert [one["good"] for one in seen] == [True, True, False, False, False, True]
     assert seen[1]["short"] == pytest.approx(0.008)
     assert seen[3]["short"] == math.inf
     assert seen[2]["first_x"] == 1.0
