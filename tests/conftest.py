@@ -60,3 +60,14 @@ def tiny(monkeypatch):
     record = tiny_record()
     monkeypatch.setitem(registry.REGISTRY, "tiny", record)
     return record
+
+
+@pytest.fixture(autouse=True)
+def jax_precision():
+    """Loading PyTensor's JAX backend switches 64 bits on, for good: other tests would not notice
+    if we did the same."""
+    import jax
+
+    before = jax.config.jax_enable_x64
+    yield
+    jax.config.update("jax_enable_x64", before)
