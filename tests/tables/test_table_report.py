@@ -8,6 +8,7 @@ import pytest
 from table_cases import ran, written
 
 from mixvi import plots, tables
+from mixvi.plots._predictions import _wilson
 from mixvi.tables import _report, _words
 
 matplotlib = pytest.importorskip("matplotlib")
@@ -131,7 +132,7 @@ def test_calibration_shows_shares():
     axes = plots.calibration(y, proba)
     (dots,) = [one for one in axes.collections if hasattr(one, "get_sizes")]
     np.testing.assert_allclose(dots.get_offsets(), [[0.15, 0.2], [0.85, 0.8]])
-    low, high = plots._wilson(np.array([0.2]), np.array([50]))
+    low, high = _wilson(np.array([0.2]), np.array([50]))
     assert 0.11 < low[0] < 0.14
     assert 0.29 < high[0] < 0.32
 
