@@ -281,6 +281,16 @@ def test_a_second_fit_compiles_nothing_and_new_data_are_seen():
     assert float(again.post.mean["mu"] - first.post.mean["mu"]) == pytest.approx(2 / (1 / 9 + 2))
 
 
+def test_a_start_without_a_slope_is_left():
+    with pm.Model() as model:
+        x = pm.Normal("x", 0.0, 1.0)  # begins at zero, where |x|^1.5 / |x|^0.5 is 0 / 0
+        pm.Potential("pull", -(pm.math.abs(x) ** 1.5) / pm.math.abs(x) ** 0.5 + x)
+    post = adaptor.approximate(model, diagnostics=False).post
+    assert abs(float(post.mean["x"])) < 2
+    with pytest.raises(mixvi.NonFiniteError, match="at the start"):
+        adaptor.approximate(model, init={"x": 0.0})
+
+
 def test_a_start_is_a_start_used():
     with pm.Model() as model:
         x = pm.Flat("x")  # two modes; the one near the start is found

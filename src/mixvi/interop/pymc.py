@@ -18,6 +18,7 @@ from typing import Any
 
 import numpy as np
 
+from .._errors import NonFiniteError
 from .._fit._posterior import Posterior
 from .._fit._public import fit as fit_density
 from .._fit._summary import html_of, summary_of
@@ -32,6 +33,9 @@ __all__ = ["Approximation", "NotTrustedWarning", "approximate", "fit"]
 
 # Draws behind the table of a summary.
 N_SHOWN = 4000
+# PyMC's start may be just where a density has no slope (a shape of zero), which its samplers leave
+# by a random step; here all unbounded variables move by this.
+NUDGE = 0.1
 
 
 class NotTrustedWarning(UserWarning):
@@ -89,7 +93,13 @@ def approximate(
     reading.refuse()
     at = reading.start(init)
     graphs = graphs_of(reading, at, backend)
-    post = fit_density(graphs.log_density, at, family=family, key=key, **options)
+    try:
+        post = fit_density(graphs.log_density, at, family=family, key=key, **options)
+    except NonFiniteError:
+        if init is not None:  # a start given is a start used
+            raise
+        moved = {name: value + NUDGE for name, value in at.items()}
+        post = fit_density(graphs.log_density, moved, family=family, key=key, **options)
     return Approximation(post, reading, graphs)
 
 
