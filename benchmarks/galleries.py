@@ -44,11 +44,11 @@ NUMPYRO = (
     "bnn",
     "funnel",
     "gp",
+    "hmm",
     "holt_winters",
     "horseshoe_regression",
     "proportion_test",
     "sparse_regression",
-    "toy_mixture_model_discrete_enumeration",
     "var2",
 )
 # Pages, and which of their samplers is meant, counted from zero.
