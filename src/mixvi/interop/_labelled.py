@@ -29,6 +29,44 @@ class Labelled:
     constant_data: dict[str, np.ndarray] = dataclasses.field(default_factory=dict)
 
 
+class WithPosterior:
+    """What is known of `post`, passed through."""
+
+    post: Posterior
+
+    @property
+    def verdict(self) -> str:
+        return self.post.verdict
+
+    @property
+    def trust(self) -> str | None:
+        return self.post.trust
+
+    @property
+    def reasons(self) -> tuple:
+        return self.post.reasons
+
+    @property
+    def converged(self) -> bool:
+        return self.post.converged
+
+    @property
+    def status(self) -> str:
+        return self.post.status
+
+    @property
+    def elbo(self) -> Any:
+        return self.post.elbo
+
+    @property
+    def khat(self) -> float | None:
+        return self.post.khat
+
+    @property
+    def log_evidence(self) -> float:
+        return self.post.log_evidence
+
+
 class OfModel(Protocol):
     """What an adaptor's `fit` makes: the Gaussian over a model's unbounded parameters, and draws of
     the model's own variables."""

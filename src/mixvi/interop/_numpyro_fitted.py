@@ -14,7 +14,7 @@ from numpyro.infer import Predictive, log_likelihood
 from .._fit._posterior import Posterior
 from .._fit._summary import SHOWN, html_of, summary_of
 from .._fit._weights import ImportanceWeights, log_density_at
-from ._labelled import Labelled
+from ._labelled import Labelled, WithPosterior
 from ._numpyro_model import SEED, Call, LogDensity, Sites, compiled
 
 # Draws for what has no closed form; points that one call of a replay takes.
@@ -22,7 +22,7 @@ N_SHOWN, AT_ONCE = 4000, 256
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class Fitted:
+class Fitted(WithPosterior):
     """A NumPyro model and the Gaussian that approximates its posterior.
 
     `post` is the `mixvi.Posterior` over the parameters: its Gaussian (`post.cov`, `post.names`)
@@ -38,38 +38,6 @@ class Fitted:
     @property
     def sites(self) -> Sites:
         return self.log_density.sites
-
-    @property
-    def verdict(self) -> str:
-        return self.post.verdict
-
-    @property
-    def trust(self) -> str | None:
-        return self.post.trust
-
-    @property
-    def reasons(self) -> tuple:
-        return self.post.reasons
-
-    @property
-    def converged(self) -> bool:
-        return self.post.converged
-
-    @property
-    def status(self) -> str:
-        return self.post.status
-
-    @property
-    def elbo(self) -> Any:
-        return self.post.elbo
-
-    @property
-    def khat(self) -> float | None:
-        return self.post.khat
-
-    @property
-    def log_evidence(self) -> float:
-        return self.post.log_evidence
 
     @functools.cached_property
     def params(self) -> dict[str, np.ndarray]:

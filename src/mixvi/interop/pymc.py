@@ -24,7 +24,7 @@ from .._fit._public import fit as fit_density
 from .._fit._summary import html_of, summary_of
 from .._fit._weights import log_density_at
 from .._judge._verdict import TRUST
-from ._labelled import Labelled, flat_columns, numbers_of
+from ._labelled import Labelled, WithPosterior, flat_columns, numbers_of
 from ._pymc_graphs import Graphs, graphs_of
 from ._pymc_model import Reading, model_of
 from .arviz import to_arviz
@@ -104,7 +104,7 @@ def approximate(
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
-class Approximation:
+class Approximation(WithPosterior):
     """A PyMC model and the Gaussian that approximates its posterior.
 
     `post` is the `mixvi.Posterior` over the unbounded variables in which PyMC samples: `log tau`
@@ -123,14 +123,6 @@ class Approximation:
     @property
     def backend(self) -> str:
         return self.graphs.name
-
-    @property
-    def verdict(self) -> str:
-        return self.post.verdict
-
-    @property
-    def trust(self) -> str | None:
-        return self.post.trust
 
     def sample(self, key: Any, n: int) -> dict[str, np.ndarray]:
         """`n` draws of every variable and deterministic, a dict of arrays with a leading axis."""
