@@ -85,7 +85,7 @@ def _run_options(parser: argparse.ArgumentParser, quick: bool) -> None:
 def _experiments(options: argparse.Namespace) -> int:
     chosen = tuple(EXPERIMENTS) if options.experiment == "all" else (options.experiment,)
     sets = tuple(options.sets) if options.sets else None
-    methods = tuple(options.methods or ALL_METHODS)
+    methods = tuple(options.methods) if options.methods else None
     splits = parse_splits(options.splits) if options.splits else None
     numbers = (options.draws, options.predict_draws, options.seed, options.basis)
     names = tuple(PROTOCOLS) if options.protocol == "both" else (options.protocol,)

@@ -105,8 +105,8 @@ def _run_split(task: Task, index: int, methods: Sequence[str], emit: Emit) -> No
 def _density(task: Task, split: Split, size: int) -> tuple[Model, ModelDensity]:
     model = model_of(split, task.experiment, task.settings, size)
     density = model.density(split.x, split.y, seed=task.settings.seed)
-    if task.settings.protocol.iid_draws is not None and has_accelerator():
-        density = density.on_accelerator()
+    if task.settings.protocol.iid_draws is not None:
+        density = density.on_accelerator() if has_accelerator() else density.in_single()
     return model, density
 
 

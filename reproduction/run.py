@@ -37,13 +37,13 @@ PACKAGES = ("jax", "jaxlib", "numpy", "scipy", "scikit-learn")
 
 @dataclasses.dataclass(frozen=True)
 class Plan:
-    """What to run; `sets` and `splits` left out mean all. `n_splits` gives their number for some of
-    the experiments."""
+    """What to run; `sets` and `splits` left out mean all, `methods` those of the protocol.
+    `n_splits` gives the number of splits for some of the experiments."""
 
     experiments: tuple[str, ...]
     settings: Settings
     sets: tuple[str, ...] | None = None
-    methods: tuple[str, ...] = ALL_METHODS
+    methods: tuple[str, ...] | None = None
     splits: tuple[int, ...] | None = None
     n_splits: dict[str, int] = dataclasses.field(default_factory=dict)
     trend: bool = True
@@ -54,7 +54,8 @@ class Plan:
         its = [EXPERIMENTS[one] for one in self.experiments if name in EXPERIMENTS[one].protocols]
         pairs = [(one.name, name) for one in its for name in one.sets]
         _check_known("set", self.sets or (), sorted(name for _, name in pairs))
-        _check_known("method", self.methods, ALL_METHODS)
+        asked = self.methods or self.settings.protocol.methods
+        _check_known("method", asked, ALL_METHODS)
         tasks, missing, absent = [], [], []
         for experiment, name in pairs:
             if self.sets and name not in self.sets:
@@ -64,7 +65,7 @@ class Plan:
                     data.load(name)  # says what is wrong
                 absent.append(name)
             elif splits := self._splits(experiment, name):
-                methods = tuple(m for m in self.methods if m in EXPERIMENTS[experiment].methods)
+                methods = tuple(m for m in asked if m in EXPERIMENTS[experiment].methods)
                 tasks.append(
                     Task(experiment, name, splits, methods, self.settings, run, self.trend)
                 )

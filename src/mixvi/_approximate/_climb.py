@@ -12,7 +12,7 @@ import numpy as np
 from jaxtyping import Float
 
 from .._arrays._roots import dense, is_diagonal, transposed_times, whiten
-from .._density._protocol import NOTHING, Density, Matrix, Rule
+from .._density._protocol import NOTHING, Density, Matrix, Points, Rule
 from .._errors import Code
 from .._watch import tell
 from ._bound import Shape, bound_at, entropy
@@ -168,6 +168,8 @@ def nearest(
 
 def maximise(bound: FamilyBound, params: Params, stop: Stop, optimiser: str) -> Summit:
     rounding = bound.density.resolution
+    if isinstance(bound.rule, Points):
+        rounding = bound.density.resolution_over_draws or rounding
     if bound.family.start_is_stationary:
         # Its coordinates have no scale of their own: what the search foresees is too little.
         stop = dataclasses.replace(stop, gain=0.01 * stop.gain)

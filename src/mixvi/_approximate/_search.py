@@ -26,7 +26,8 @@ MOST_DENSE = 2000
 PAIRS_KEPT = 20
 # Steps in a row that rise by less than the noise of their values.
 MOST_LEVEL = 3
-# Of scaled conjugate gradients: the length of the difference that gives a curvature.
+# Of scaled conjugate gradients: the length of the difference that gives a curvature; the root of
+# the gradients' rounding, where that is longer.
 DIFFERENCE = 1e-5
 
 Vector = Float[np.ndarray, " free"]
@@ -208,6 +209,7 @@ def scaled_conjugate_gradients(
     point, (value, gradient) = start, evaluate(start)
     nowhere, n_passes, since_restart, accepted = np.zeros_like(start), 1, 0, True
     direction, product, damping = gradient, nowhere, 1e-6  # p, s = H p, lambda
+    difference = max(DIFFERENCE, math.sqrt(rounding))
     if not math.isfinite(value) or not np.isfinite(gradient).all():
         return Summit(point, value, gradient, nowhere, math.inf, 1, Code.NON_FINITE_DRAWS)
 
@@ -228,7 +230,7 @@ def scaled_conjugate_gradients(
         square = float(direction @ direction)
         if accepted:
             # Step 2, second-order information: only for a new direction.
-            sigma = DIFFERENCE / math.sqrt(square)
+            sigma = difference / math.sqrt(square)
             product = (gradient - evaluate(point + sigma * direction)[1]) / sigma
             n_passes += 1
         # Steps 3 and 4: delta = p^T s + lambda |p|^2, made positive where it is not.

@@ -40,6 +40,7 @@ class Counted(Density):
 
     def __init__(self, inner: Density):
         self.inner, self.dim, self.resolution = inner, inner.dim, inner.resolution
+        self.resolution_over_draws = inner.resolution_over_draws
         self.values_at_once, self.n_hyper = inner.values_at_once, inner.n_hyper
         self.n_predictors, self.log_concave = inner.n_predictors, inner.log_concave
         self.n_rows, self.dense_newton = inner.n_rows, inner.dense_newton
@@ -108,8 +109,7 @@ class Counted(Density):
         return answer
 
     def _expectation(self, mean: np.ndarray, root: Matrix, rule: Rule) -> Expectation:
-        by_points = self.n_predictors > 0 or type(self.inner).expect is Density.expect
-        if by_points and not isinstance(rule, Nodes):
+        if not isinstance(rule, Nodes) and not self.inner.expects_over_draws(root):
             return Density.expect(self, mean, root, rule)
         self.counts["gradients"] += len(rule.weights) if isinstance(rule, Nodes) else len(rule.z)
         self.counts["passes"] += 1

@@ -106,6 +106,8 @@ class Density(abc.ABC):
     dim: int
     # Relative rounding of values and gradients; tolerances are read from it.
     resolution: float = float(np.finfo(np.float64).eps)
+    # The same of expectations over draws, where it is another.
+    resolution_over_draws: float | None = None
     # Hyperparameters that can be learnt: `at` binds others.
     n_hyper: int = 0
     # Linear predictors per observation, over which `expect` integrates by quadrature; 0 for none.
@@ -157,6 +159,11 @@ class Density(abc.ABC):
             raise NotImplementedError("quadrature needs a linear predictor")
         values, gradients, slope = self.joint_gradients(coloured(mean, root, rule.z))
         return averaged(values, gradients, root, rule)._replace(hyper=slope)
+
+    def expects_over_draws(self, root: Matrix) -> bool:
+        """Whether expectations over draws have a way of their own, cheaper than by gradients."""
+        del root
+        return type(self).expect is not Density.expect and self.n_predictors == 0
 
     def expected_by_row(
         self, mean: Float[np.ndarray, " dim"], root: Matrix, rule: Nodes

@@ -20,7 +20,7 @@ from jaxtyping import Float
 from .._approximate._laplace import covariance_root
 from .._arrays._draws import Nodes
 from .._arrays._roots import Root, is_diagonal, log_det
-from .._density._protocol import Density, OwnEvidence
+from .._density._protocol import Density, Expectation, OwnEvidence, Points, averaged, coloured
 from .._density._target import precision_scope
 from ._accelerated import Accelerated
 from ._basis import Basis, Rows, Shared
@@ -34,6 +34,8 @@ BLOCK, KEPT = 2**20, 2**26
 # Predictors that are looked at together: they stay in the processor's cache. But at least so many
 # points, or products with a design would read it once for each.
 IN_CACHE, LEAST_POINTS = 2**16, 16
+# Relative rounding of means over draws in float32.
+SINGLE = 1e-8
 # Predictors at all points that are asked for at once.
 MOST_AT_ONCE = 2**19
 ALPHA_SD = 3.0
@@ -75,6 +77,8 @@ class ModelDensity(Density):
     mode_tol = 1e-6
     # Which rows share their quadrature nodes, where there are several predictors.
     groups: Any = None
+    # In which expectations over draws are computed.
+    _over_draws: Any = np.float64
     _accelerated: Any = None
 
     def __init__(
@@ -295,6 +299,29 @@ class ModelDensity(Density):
         other = copy.copy(self)
         other._accelerated = Accelerated(self)
         return other
+
+    def in_single(self) -> "ModelDensity":
+        """The same, with expectations over draws in float32 wherever rounding is averaged out:
+        from spreads of the predictors, not from weights, which may be large and cancel."""
+        other = copy.copy(self)
+        other._over_draws, other.resolution_over_draws = np.float32, SINGLE
+        return other
+
+    def expects_over_draws(self, root):
+        return self._accelerated is None and (self.n_predictors == 1 or is_diagonal(root))
+
+    def _prior_over_draws(
+        self, mean: Vector, root: Root, rule: Points
+    ) -> tuple[Expectation, Hyper]:
+        """And the slopes in the hyperparameters."""
+        w = coloured(mean, root, rule.z)
+        square, pulled = self._prior_at_points(w)
+        found = averaged(self._log_prior(square), -pulled, root, rule)
+        return found, self._prior_slopes(float(square.mean()))
+
+    def _draws_and_one(self, z: np.ndarray) -> np.ndarray:
+        """`(z, 1)`."""
+        return np.concatenate([z, np.ones_like(z[..., :1])], axis=-1).astype(self._over_draws)
 
     @abc.abstractmethod
     def _at_points(

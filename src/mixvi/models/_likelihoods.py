@@ -23,8 +23,9 @@ from ._derived import is_newer, renew, value_of
 from ._integral import log_integral
 
 Hyper = dict[str, Any]
-# Exponentials of no larger predictors are added as they are.
-LARGEST = 300.0
+# Sums of exponentials are taken as they are where so many times the smallest number are below them,
+# and above them that many times the largest.
+MARGIN = 1e10
 # What the derivatives of a likelihood of one predictor are, of order 0, 1, ...
 Derivatives = list[Any]
 
@@ -171,6 +172,8 @@ class Bernoulli(Likelihood):
         # sigmoid(|eta|) = r, and p (1 - p) = e r^2.
         del hyper
         xp = namespace(eta)
+        if xp is np and order < 2 and (found := _logistic_unshifted(y, eta, order)) is not None:
+            return found
         e = xp.exp(-abs(eta))
         found = [xp.minimum((2 * y - 1) * eta, 0.0) - xp.log1p(e)]
         if order > 0:
@@ -275,13 +278,37 @@ def _shares(eta: Any) -> Any:
     return e / e.sum(-1, keepdims=True)
 
 
-def _several_unshifted(y: np.ndarray, eta: np.ndarray, order: int) -> tuple[Any, ...] | None:
-    """In fewer passes, and one array, where no exponential can overflow or all of them vanish."""
-    if not max(eta.max(initial=0.0), -eta.min(initial=0.0)) < LARGEST:
+def _logistic_unshifted(y: Any, eta: Any, order: int) -> Derivatives | None:
+    """In fewer passes, and two arrays, where no exponential overflows: with `s = 1 - 2 y`,
+    `l = -log(1 + exp(s eta))` and `l' = -s exp(s eta) / (1 + exp(s eta))`."""
+    if np.ndim(eta) == 0 or np.shape(eta) != np.broadcast_shapes(np.shape(y), np.shape(eta)):
         return None
+    s = (1.0 - 2.0 * np.asarray(y)).astype(eta.dtype)
+    e = s * eta
+    with np.errstate(over="ignore"):
+        np.exp(e, out=e)
+    one = e + 1.0
+    value = np.log(one)
+    if not value.max(initial=0.0) < np.inf:
+        return None
+    np.negative(value, out=value)
+    if order == 0:
+        return [value]
+    e /= one
+    e *= -s
+    return [value, e]
+
+
+def _several_unshifted(y: np.ndarray, eta: np.ndarray, order: int) -> tuple[Any, ...] | None:
+    """In fewer passes, and one array, where no exponential overflows and never all of them
+    vanish."""
     n, classes = np.arange(len(y)), y.astype(int)
-    e = np.exp(eta)
-    total = e.sum(1)
+    with np.errstate(over="ignore"):
+        e = np.exp(eta)
+        total = e.sum(1)
+    least = MARGIN * float(np.finfo(total.dtype).tiny)
+    if not (total.min(initial=1.0) > least and total.max(initial=1.0) < 1 / least):
+        return None
     value = eta[n, classes] - np.log(total)
     if order == 0:
         return (value,)

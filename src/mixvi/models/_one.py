@@ -18,7 +18,7 @@ import numpy as np
 from .._arrays._draws import Nodes
 from .._arrays._roots import is_diagonal
 from .._density._protocol import EvidenceSlopes, Expectation
-from ._density import Block, ModelDensity, some_points
+from ._density import IN_CACHE, Block, ModelDensity, slices, some_points
 
 # Steps on the way to a mode before Newton's, and nats that one must gain.
 MOST_APPROACHES, NEAR = 50, 0.1
@@ -154,7 +154,7 @@ class OnePredictor(ModelDensity):
 
     def expect(self, mean, root, rule):
         if not isinstance(rule, Nodes):
-            return super().expect(mean, root, rule)
+            return self._expect_over_draws(mean, root, rule)
         value, gradient, cross, prior = self._expected_prior(mean, root)
         slopes, z = [prior], rule.z
         for block in self.blocks():
@@ -175,6 +175,36 @@ class OnePredictor(ModelDensity):
                 slopes.append(self._basis_slopes(block, np.outer(pull, mean) + in_spread))
                 own = self.likelihood.hyper_slopes(block.y[:, None], eta, self.hyper, 0, found)
                 slopes.append({k: a @ (one[0] @ rule.weights) for k, one in own.items()})
+        return Expectation(value, gradient, cross, self._sum_slopes(*slopes))
+
+    def _expect_over_draws(self, mean, root, rule):
+        """Predictors are `Phi mean + (Phi B) z`, and all that is wanted of a row's slopes is
+        `t_n = E[l' (z, 1)]`: two products with the draws."""
+        if not self.expects_over_draws(root):
+            return super().expect(mean, root, rule)
+        (value, gradient, cross, _), prior = self._prior_over_draws(mean, root, rule)
+        slopes, n, draws = [prior], len(rule.z), self._draws_and_one(rule.z)
+        for block in self.blocks():
+            a, phi, y = block.weight, block.phi, block.y[:, None]
+            spread = phi * root if is_diagonal(root) else phi @ root
+            affine = np.column_stack([spread, phi @ mean + block.offset]).astype(draws.dtype)
+            t, values, own_slopes = np.empty(affine.shape), np.empty(len(a)), []
+            for rows in slices(len(a), IN_CACHE // n):
+                eta = affine[rows] @ draws.T
+                found = self.likelihood.derivatives(y[rows], eta, self.hyper, 1)
+                values[rows], t[rows] = found[0].sum(1), found[1] @ draws
+                if self.n_hyper:
+                    own = self.likelihood.hyper_slopes(y[rows], eta, self.hyper, 0, found)
+                    own_slopes.append({k: a[rows] @ (one[0].sum(1) / n) for k, one in own.items()})
+            value += float(a @ values) / n
+            t *= (a / n)[:, None]
+            bend, pull = t[:, :-1], t[:, -1]
+            gradient = gradient + phi.T @ pull
+            cross = cross + ((phi * bend).sum(0) if is_diagonal(root) else phi.T @ bend)
+            if self.n_hyper:
+                in_spread = bend * root if is_diagonal(root) else bend @ root.T
+                slopes.append(self._basis_slopes(block, np.outer(pull, mean) + in_spread))
+                slopes += own_slopes
         return Expectation(value, gradient, cross, self._sum_slopes(*slopes))
 
     def site_slopes(self, centre, covariances, rule):

@@ -19,7 +19,7 @@ import numpy as np
 from .._arrays._draws import SETS, Nodes
 from .._arrays._roots import is_diagonal
 from .._density._protocol import EvidenceSlopes, Expectation
-from ._density import Block, ModelDensity, slices, some_points
+from ._density import IN_CACHE, Block, ModelDensity, slices, some_points
 
 # Products of columns that are kept; numbers of a temporary array that stays in the cache.
 PRODUCTS_KEPT, SMALL = 2**23, 2**15
@@ -48,27 +48,33 @@ class SeveralPredictors(ModelDensity):
         slopes = [self._prior_slopes(float(square.mean()))] if learns else []
         for block in self.blocks():
             in_design = np.zeros_like(block.phi) if learns else None
+            unweighted = (block.weight == 1).all()
             for some in some_points(len(points), len(block.y) * self.n_predictors):
                 value, slope = self.likelihood.several(
                     block.y, self._eta(block, points[some]), self.hyper
                 )
-                slope = slope * block.weight[:, None, None]
                 values[some] += block.weight @ value
-                slope = slope.transpose(1, 0, 2)  # (K, n, points), as it lies in memory
-                pulled = slope.transpose(0, 2, 1) @ block.phi
+                slope = slope.reshape(len(slope), -1)
+                if not unweighted:
+                    slope = slope * block.weight[:, None]
+                pulled = (slope.T @ block.phi).reshape(self.n_predictors, -1, self.n_weights)
                 gradients[some] += pulled.transpose(1, 0, 2).reshape(-1, self.dim)
                 if in_design is not None:
-                    w = points[some].reshape(-1, self.n_predictors, self.n_weights)
-                    in_design += (slope @ w.transpose(1, 0, 2)).sum(0) / len(points)
+                    in_design += slope @ self._by_predictor(points[some]) / len(points)
             if in_design is not None:
                 slopes.append(self._basis_slopes(block, in_design))
         return values, gradients, self._sum_slopes(*slopes) if learns else np.zeros(0)
 
     def _eta(self, block: Block, points: np.ndarray) -> np.ndarray:
-        """(n, K, points); in memory one predictor after the other, as products make them."""
-        w = points.reshape(-1, self.n_predictors, self.n_weights)
-        eta = (block.phi @ w.transpose(1, 2, 0)).transpose(1, 0, 2)
+        """(n, K, points)."""
+        eta = block.phi @ self._by_predictor(points).T
+        eta = eta.reshape(len(eta), self.n_predictors, -1)
         return eta if self.offset is None else eta + block.offset.reshape(len(eta), -1, 1)
+
+    def _by_predictor(self, points: np.ndarray) -> np.ndarray:
+        """Weights as rows, (K points, weights)."""
+        w = points.reshape(-1, self.n_predictors, self.n_weights)
+        return w.transpose(1, 0, 2).reshape(-1, self.n_weights)
 
     def curvature(self, point):
         square, pulled = self._prior_at_points(point[None])
@@ -210,7 +216,7 @@ class SeveralPredictors(ModelDensity):
 
     def expect(self, mean, root, rule):
         if not isinstance(rule, Nodes):
-            return super().expect(mean, root, rule)
+            return self._expect_over_draws(mean, root, rule)
         value, gradient, cross, prior = self._expected_prior(mean, root)
         slopes, w = [prior], self._by_output(mean)
         whole = None if is_diagonal(root) else root @ root.T
@@ -234,6 +240,34 @@ class SeveralPredictors(ModelDensity):
                 slopes.append(self._basis_slopes(block, in_design))
         if curved is not None:
             cross = cross + curved @ root
+        return Expectation(value, gradient, cross, self._sum_slopes(*slopes))
+
+    def _expect_over_draws(self, mean, root, rule):
+        """As for one predictor where predictors are independent. Where they are not, `Phi B` has
+        more columns than `Phi`, and predictors come from the weights."""
+        if not self.expects_over_draws(root):
+            return super().expect(mean, root, rule)
+        (value, gradient, cross, _), prior = self._prior_over_draws(mean, root, rule)
+        slopes, n, k = [prior], len(rule.z), self.n_predictors
+        draws = self._draws_and_one(rule.z.reshape(n, k, -1)).transpose(1, 0, 2)
+        w, spread = self._by_output(mean), root.reshape(k, 1, -1)
+        for block in self.blocks():
+            a, phi = block.weight, block.phi
+            centre = self._eta(block, mean[None])[:, :, 0].T
+            affine = np.concatenate([spread * phi, centre[:, :, None]], 2).astype(draws.dtype)
+            t = np.empty(affine.shape)
+            for rows in slices(len(a), IN_CACHE // (n * k)):
+                eta = (affine[:, rows] @ draws.transpose(0, 2, 1)).transpose(1, 0, 2)
+                values, slope = self.likelihood.several(block.y[rows], eta, self.hyper)
+                value += float(a[rows] @ values.sum(1)) / n
+                t[:, rows] = slope.transpose(1, 0, 2) @ draws
+            t *= (a / n)[:, None]
+            bend, pull = t[:, :, :-1], t[:, :, -1]
+            gradient = gradient + (pull @ phi).ravel()
+            cross = cross + (phi * bend).sum(1).ravel()
+            if self.n_hyper:
+                in_design = pull.T @ w.T + (bend * spread).sum(0)
+                slopes.append(self._basis_slopes(block, in_design))
         return Expectation(value, gradient, cross, self._sum_slopes(*slopes))
 
     def _spread_slopes(self, phi, in_covariance, root, whole) -> np.ndarray:
