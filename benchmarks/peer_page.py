@@ -341,9 +341,15 @@ def picture(fits: Rows, path: pathlib.Path = FIGURE) -> None:
     top = max(short for short, *_ in labels)
     axes.set(xscale="log", yscale="log", ylim=(FLOOR / 3.5, 2 * top))
     gap = (2 * top / (FLOOR / 3.5)) ** 0.036  # labels keep this ratio
-    height, column = 0.0, 1.6 * max(x for _, x, *_ in labels)
-    for short, x, said, colour in sorted(labels):
-        height = max(short, height * gap)
+    column, labels = 1.6 * max(x for _, x, *_ in labels), sorted(labels)
+    heights, height = [], 0.0
+    for short, *_ in labels:
+        heights.append(height := max(short, height * gap))
+    ceiling = 2 * top
+    for k in reversed(range(len(heights))):  # those that would leave the picture go down again
+        heights[k] = min(heights[k], ceiling)
+        ceiling = heights[k] / gap
+    for height, (short, x, said, colour) in zip(heights, labels, strict=True):
         axes.plot([x, column], [short, height], ":", color=colour, lw=0.7, alpha=0.7)
         weight = "bold" if said == OURS else "normal"
         where = {"va": "center", "fontsize": 8.5, "color": colour, "weight": weight}
