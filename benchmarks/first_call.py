@@ -271,7 +271,7 @@ def measure(script: str, path: pathlib.Path, cases: Iterable[dict], options: Any
             row = measured(script, case, cores, options.limit)
         finally:
             free.put(cores)
-        told = row.get("failed") or f"{row['first_wall']:.2f} s"
+        told = row.get("failed") or f"{row.get('first_wall', row.get('first_cpu')):.2f} s"
         with writing:
             with path.open("a", encoding="utf-8") as file:
                 file.write(json.dumps(row) + "\n")

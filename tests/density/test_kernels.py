@@ -422,6 +422,22 @@ def test_blas_threads_are_given_back_whichever_fit_ends_first():
     assert threads() == before
 
 
+def test_a_blas_that_is_loaded_later_is_held_too():
+    code = """
+import sys
+from mixvi._fit._threads import one_blas_thread
+with one_blas_thread(3):
+    early = "scipy.linalg" in sys.modules
+import scipy.linalg
+from threadpoolctl import threadpool_info, threadpool_limits
+with threadpool_limits(2):
+    with one_blas_thread(3):
+        print(early, {one["num_threads"] for one in threadpool_info() if one["user_api"] == "blas"})
+"""
+    ran = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert ran.stdout.split() == ["False", "{1}"]
+
+
 def test_globals_named_in_inner_functions_are_seen_when_they_change():
     world = {"jax": jax}
     source = "def f(w):\n    return jax.vmap(lambda r: -0.5 * (r - y) ** 2)(w).sum()"

@@ -12,10 +12,11 @@ from sklearn.model_selection import GridSearchCV, cross_val_score
 from sklearn.pipeline import make_pipeline
 from sklearn.preprocessing import StandardScaler
 from sklearn.utils.estimator_checks import check_estimator
+from threadpoolctl import threadpool_info, threadpool_limits
 
 import mixvi
 from mixvi import metrics, models
-from mixvi.estimators import MVIClassifier, MVIRegressor, shared_n_basis
+from mixvi.estimators import MVIClassifier, MVIRegressor, _base, shared_n_basis
 
 X, Y = make_moons(60, noise=0.25, random_state=0)
 # Most tests are not about the choice of a family or of a basis.
@@ -366,3 +367,19 @@ def test_neither_order_nor_repetition_of_rows_matters_with_several_classes():
         for rows, its in ((np.arange(24), weight), (repeated, None))
     )
     np.testing.assert_allclose(one.predict_proba(x), other.predict_proba(x), atol=1e-7)
+
+
+def test_rows_are_left_out_by_one_thread_too(monkeypatch):
+    """Small matrices and idle threads of BLAS: on a busy machine each would take 100 ms."""
+    threads, plain = [], _base.leave_one_out
+
+    def watched(*arguments):
+        found = threadpool_info()
+        threads.append({one["num_threads"] for one in found if one["user_api"] == "blas"})
+        return plain(*arguments)
+
+    monkeypatch.setattr(_base, "leave_one_out", watched)
+    x, y = make_moons(60, noise=0.2, random_state=0)
+    with threadpool_limits(2):
+        MVIClassifier(n_basis=10).fit(x, y)
+    assert threads == [{1}]

@@ -2,6 +2,7 @@
 
 import contextlib
 import functools
+import sys
 import threading
 from collections.abc import Iterator
 from typing import Any
@@ -59,8 +60,14 @@ def blas_for(rows: int, dim: int = 0) -> contextlib.AbstractContextManager[None]
     return contextlib.nullcontext() if large else one_blas_thread(0)
 
 
-@functools.cache
 def _controller() -> Any:
+    """Of NumPy's BLAS and, once it is loaded, SciPy's."""
+    return _controller_of_loaded("scipy.linalg" in sys.modules)
+
+
+@functools.cache
+def _controller_of_loaded(with_scipy: bool) -> Any:
+    del with_scipy
     from threadpoolctl import ThreadpoolController
 
     return ThreadpoolController()

@@ -150,7 +150,10 @@ class MVIBase(BaseEstimator):
     def _leave_one_out(self, density: Any, data: Data) -> None:
         post = self.posterior_
         at = density.at(density.flat(self.hyper_))
-        found = leave_one_out(at, post.flat_mean, post.root, post.family == "laplace", data.same)
+        with blas_for(len(data.y) * density.n_predictors, density.dim):
+            found = leave_one_out(
+                at, post.flat_mean, post.root, post.family == "laplace", data.same
+            )
         self._loo: LeaveOneOut = found
         self.loo_, self.loo_se_ = found.total - self._log_scale * found.weight.sum(), found.se
 
