@@ -16,6 +16,8 @@ import sys
 from collections.abc import Callable, Iterator
 from typing import Any, NamedTuple
 
+import numpy as np
+
 
 class NumPyroModel(NamedTuple):
     model: Callable
@@ -29,11 +31,13 @@ class _Captured(Exception):
 
 @contextlib.contextmanager
 def _inside(folder: pathlib.Path, arguments: list[str]) -> Iterator[None]:
-    """In the file's own folder, with its own arguments; what it prints goes nowhere."""
+    """In the file's own folder, with its own arguments; what it prints goes nowhere. Files that make
+    data by NumPy's global draws, and do not seed them, make the same data for every tool."""
     before, argv = pathlib.Path.cwd(), sys.argv
     os.chdir(folder)
     sys.argv = arguments
     sys.path.insert(0, str(folder))
+    np.random.seed(0)  # noqa: NPY002
     try:
         with contextlib.redirect_stdout(io.StringIO()), contextlib.redirect_stderr(io.StringIO()):
             yield
