@@ -308,7 +308,10 @@ class ModelDensity(Density):
         return other
 
     def expects_over_draws(self, root):
-        return self._accelerated is None and (self.n_predictors == 1 or is_diagonal(root))
+        if self._accelerated is not None:
+            return False
+        in_single = self._over_draws is np.float32
+        return self.n_predictors == 1 or is_diagonal(root) or in_single
 
     def _prior_over_draws(
         self, mean: Vector, root: Root, rule: Points

@@ -18,7 +18,7 @@ import numpy as np
 
 from .._arrays._draws import SETS, Nodes
 from .._arrays._roots import is_diagonal
-from .._density._protocol import EvidenceSlopes, Expectation
+from .._density._protocol import EvidenceSlopes, Expectation, averaged, coloured
 from ._density import IN_CACHE, Block, ModelDensity, slices, some_points
 
 # Products of columns that are kept; numbers of a temporary array that stays in the cache.
@@ -42,33 +42,35 @@ class SeveralPredictors(ModelDensity):
                 total[some] += block.weight @ value
         return total
 
-    def _at_points(self, points, learns):
+    def _at_points(self, points, learns, dtype=np.float64):
+        """What predictors say is computed in `dtype`, the predictors never: weights may be large
+        and cancel."""
         square, pulled = self._prior_at_points(points)
         values, gradients = self._log_prior(square), -pulled
         slopes = [self._prior_slopes(float(square.mean()))] if learns else []
         for block in self.blocks():
             in_design = np.zeros_like(block.phi) if learns else None
-            unweighted = (block.weight == 1).all()
+            weight, phi = block.weight.astype(dtype), block.phi.astype(dtype)
+            unweighted = (weight == 1).all()
             for some in some_points(len(points), len(block.y) * self.n_predictors):
-                value, slope = self.likelihood.several(
-                    block.y, self._eta(block, points[some]), self.hyper
-                )
-                values[some] += block.weight @ value
-                slope = slope.reshape(len(slope), -1)
+                eta = self._eta(block, points[some]).astype(dtype, copy=False)
+                value, slope = self.likelihood.several(block.y, eta, self.hyper)
+                values[some] += weight @ value
+                slope = slope.transpose(1, 2, 0).reshape(-1, len(phi))
                 if not unweighted:
-                    slope = slope * block.weight[:, None]
-                pulled = (slope.T @ block.phi).reshape(self.n_predictors, -1, self.n_weights)
+                    slope = slope * weight
+                pulled = (slope @ phi).reshape(self.n_predictors, -1, self.n_weights)
                 gradients[some] += pulled.transpose(1, 0, 2).reshape(-1, self.dim)
                 if in_design is not None:
-                    in_design += slope @ self._by_predictor(points[some]) / len(points)
+                    in_design += slope.T @ self._by_predictor(points[some]) / len(points)
             if in_design is not None:
                 slopes.append(self._basis_slopes(block, in_design))
         return values, gradients, self._sum_slopes(*slopes) if learns else np.zeros(0)
 
     def _eta(self, block: Block, points: np.ndarray) -> np.ndarray:
-        """(n, K, points)."""
-        eta = block.phi @ self._by_predictor(points).T
-        eta = eta.reshape(len(eta), self.n_predictors, -1)
+        """(n, K, points); in memory predictors come first, so that sums over them are fast."""
+        eta = self._by_predictor(points) @ block.phi.T
+        eta = eta.reshape(self.n_predictors, -1, len(block.phi)).transpose(2, 0, 1)
         return eta if self.offset is None else eta + block.offset.reshape(len(eta), -1, 1)
 
     def _by_predictor(self, points: np.ndarray) -> np.ndarray:
@@ -245,8 +247,10 @@ class SeveralPredictors(ModelDensity):
     def _expect_over_draws(self, mean, root, rule):
         """As for one predictor where predictors are independent. Where they are not, `Phi B` has
         more columns than `Phi`, and predictors come from the weights."""
-        if not self.expects_over_draws(root):
-            return super().expect(mean, root, rule)
+        if not is_diagonal(root):
+            w, learns = coloured(mean, root, rule.z), bool(self.n_hyper)
+            values, gradients, slope = self._at_points(w, learns, self._over_draws)
+            return averaged(values, gradients, root, rule)._replace(hyper=slope)
         (value, gradient, cross, _), prior = self._prior_over_draws(mean, root, rule)
         slopes, n, k = [prior], len(rule.z), self.n_predictors
         draws = self._draws_and_one(rule.z.reshape(n, k, -1)).transpose(1, 0, 2)
