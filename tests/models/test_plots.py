@@ -51,6 +51,15 @@ def test_free_parameters_are_ellipses_and_normal_densities():
     assert grid[1, 0].lines[1].get_xydata().round(6).tolist() == [[1.0, 2.0]]
 
 
+def test_a_parameter_has_one_scale_down_its_column_and_along_its_row():
+    grid = plots.pairs(mixvi.laplace(correlated, {"a": 0.0, "b": np.zeros(2)}), draws=500)
+    for k in range(3):
+        limits = {axes.get_xlim() for axes in grid[k:, k]} | {
+            axes.get_ylim() for axes in grid[k, :k]
+        }
+        assert len(limits) == 1
+
+
 def bounded(w):
     scale = -0.5 * (jnp.log(w["s"]) - w["a"]) ** 2 - jnp.log(w["s"])
     shares = (jnp.array([5.0, 3.0, 4.0]) * jnp.log(w["pi"])).sum()

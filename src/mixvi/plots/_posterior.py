@@ -116,12 +116,25 @@ def pairs(
                 axes.set_xlabel(names[j])
             if j == 0 and i > 0:
                 axes.set_ylabel(names[i])
+    _share_limits(grid)
     figure.suptitle(f"{post.family}: {post.verdict.split(':')[0].lower()}")
     figure.tight_layout()
     if clouds:
         dots = [Line2D([], [], marker="o", ls="", color=c.colour) for c in clouds]
         figure.legend(dots, [cloud.label for cloud in clouds], loc="upper right", frameon=False)
     return grid
+
+
+def _share_limits(grid: Any) -> None:
+    """A parameter has one scale, down its column and along its row."""
+    for k in range(len(grid)):
+        column = [axes.get_xlim() for axes in grid[k:, k]]
+        row = [axes.get_ylim() for axes in grid[k, :k]]
+        lows, highs = zip(*column, *row, strict=True)
+        for axes in grid[k:, k]:
+            axes.set_xlim(min(lows), max(highs))
+        for axes in grid[k, :k]:
+            axes.set_ylim(min(lows), max(highs))
 
 
 def _chosen(
