@@ -31,8 +31,8 @@ class _Captured(Exception):
 
 @contextlib.contextmanager
 def _inside(folder: pathlib.Path, arguments: list[str]) -> Iterator[None]:
-    """In the file's own folder, with its own arguments; what it prints goes nowhere. Files that make
-    data by NumPy's global draws, and do not seed them, make the same data for every tool."""
+    """In the file's own folder, with its own arguments; what it prints goes nowhere. NumPy's global
+    generator is seeded, so that a file that draws its data makes the same data for every tool."""
     before, argv = pathlib.Path.cwd(), sys.argv
     os.chdir(folder)
     sys.argv = arguments

@@ -70,7 +70,7 @@ class MVIBase(BaseEstimator):
         _tell_constant(x)
         self._standardise(x, weight)
         data, seed = Data.of(self._scaled(x), y, weight), self._seed()
-        with blas_for(len(y) * likelihood.n_outputs):
+        with blas_for(len(y)):
             choice = self._chosen(data, likelihood, seed)
         best = choice.best
         self._model, self._shared = best.model, best.density.shared
@@ -150,7 +150,7 @@ class MVIBase(BaseEstimator):
     def _leave_one_out(self, density: Any, data: Data) -> None:
         post = self.posterior_
         at = density.at(density.flat(self.hyper_))
-        with blas_for(len(data.y) * density.n_predictors, density.dim):
+        with blas_for(len(data.y), density.dim):
             found = leave_one_out(
                 at, post.flat_mean, post.root, post.family == "laplace", data.same
             )
