@@ -11,9 +11,11 @@ from ._arrays._draws import Draws as Draws
 from ._arrays._draws import Matched as Matched
 from ._arrays._draws import Quadrature as Quadrature
 from ._arrays._draws import Sobol as Sobol
+from ._density._additive import Additive as Additive
 from ._density._kinds import Interval as Interval
 from ._density._linear_predictor import LinearPredictor as LinearPredictor
 from ._density._numpy import from_numpy as from_numpy
+from ._density._pieces import Pieces as Pieces
 from ._density._protocol import Density as Density
 from ._density._protocol import Expectation as Expectation
 from ._errors import IndefiniteHessianError as IndefiniteHessianError

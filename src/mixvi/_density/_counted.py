@@ -45,7 +45,7 @@ class Counted(Density):
         self.n_predictors, self.log_concave = inner.n_predictors, inner.log_concave
         self.n_rows, self.dense_newton = inner.n_rows, inner.dense_newton
         self.mode_tol, self.has_own_evidence = inner.mode_tol, inner.has_own_evidence
-        self.has_best_gaussian = inner.has_best_gaussian
+        self.has_best_gaussian, self.in_pieces = inner.has_best_gaussian, inner.in_pieces
         self.counts: collections.Counter[str] = collections.Counter()
         # Shared by all that are bound to other hyperparameters.
         self._bound: collections.deque[tuple[np.ndarray, Counted]] = collections.deque(

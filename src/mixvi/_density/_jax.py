@@ -27,6 +27,7 @@ from jaxtyping import Float
 
 from .._errors import InputError, MixviError
 from .._watch import COMPILING, stage
+from ._data import cast_leaves
 from ._memory import factorises, jaxpr_bytes, n_cores
 from ._protocol import Density, EvidenceSlopes
 from ._target import Target, closed_jaxprs, precision_scope, traced_in
@@ -191,6 +192,15 @@ class JaxDensity(Density):
             # Hyperparameters are the last of the arguments.
             bound = jax.device_put(theta.astype(self.dtype, copy=False))
         other.operands = [*self.operands[:-1], bound]
+        return other
+
+    def on(self, data: Any) -> "JaxDensity":
+        """The same of other data of the same shapes."""
+        other, leaves = copy.copy(self), jtu.tree_leaves(cast_leaves(data, self.dtype, "data"))
+        with precision_scope(self.dtype):
+            # Between captured arrays and hyperparameters.
+            arrays, theta = self.operands[: -1 - len(leaves)], self.operands[-1]
+            other.operands = [*arrays, *jax.device_put(leaves), theta]
         return other
 
     def evidence_slopes(

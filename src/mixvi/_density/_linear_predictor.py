@@ -100,6 +100,10 @@ class LinearPredictor:
         return made
 
     def __call__(self, w: Any, *extra: Any) -> Float[Array, ""]:
+        return self.by_row(w, *extra).sum() + self.prior(w, *extra)
+
+    def by_row(self, w: Any, *extra: Any) -> Float[Array, " n"]:
+        """The log likelihood of every row."""
         if getattr(w, "ndim", 0) not in (1, 2) or (w.ndim == 2 and w.shape[0] < 2):
             raise InputError(
                 "LinearPredictor: init must be one vector, or a matrix with a row of weights for "
@@ -112,8 +116,10 @@ class LinearPredictor:
                 f"LinearPredictor: the design has shape {design.shape} and the parameters "
                 f"{w.shape}; they must be (n, dim) and (dim,) or (K, dim)."
             )
-        k = 1 if w.ndim == 1 else w.shape[0]
-        return self._likelihoods(design @ w.T, extra).sum() + self._prior(w.ravel(), None, k, extra)
+        return self._likelihoods(design @ w.T, extra)
+
+    def prior(self, w: Any, *extra: Any) -> Float[Array, ""]:
+        return self._prior(w.ravel(), None, 1 if w.ndim == 1 else w.shape[0], extra)
 
     def expected_by_row(
         self,

@@ -1,8 +1,10 @@
 """The density that answers for what a user has given."""
 
 from collections.abc import Callable
+from typing import Any
 
 import numpy as np
+from jaxtyping import PyTree
 
 from .._errors import InputError
 from ._bounded import Bounded
@@ -10,9 +12,26 @@ from ._counted import Counted
 from ._differences import check_gradient
 from ._jax import JaxDensity
 from ._numpy import HYPER_REFUSED, NumpyDensity, NumpyFunction
+from ._pieces import Pieces
+from ._piecewise import PieceTarget, density_in_pieces, target_of_pieces
 from ._protocol import Density
 from ._quadrature import PredictorDensity
-from ._target import Target
+from ._target import Target, prepare
+
+
+def prepared(
+    log_density: Callable, init: PyTree, data: PyTree, dtype: np.dtype, hyper: PyTree = None
+) -> tuple[Target, np.ndarray]:
+    """The checked target and the flat start; `data` may be in pieces."""
+    if not isinstance(data, Pieces):
+        return prepare(log_density, init, data, dtype, hyper)
+    if isinstance(log_density, Density):
+        raise InputError(
+            f"data= is for functions: a density such as {type(log_density).__name__} holds its own "
+            "data."
+        )
+    target, start = prepare(log_density, init, None, dtype, hyper)
+    return target_of_pieces(target, data), start
 
 
 def refuse_hyper(log_density: Callable | Density) -> None:
@@ -37,9 +56,10 @@ def refuse_wrong_gradient(
 
 
 def density_of(
-    log_density: Callable | Density, target: Target, dtype: np.dtype, memory: int
+    log_density: Callable | Density, target: Target, dtype: np.dtype, memory: int, data: Any = None
 ) -> Counted:
-    """`target` has its structures, data and bounds."""
+    """`target` has its structures, data and bounds; where `data` are in pieces, it is that of the
+    first one."""
     if isinstance(log_density, Density | NumpyFunction):
         user = target.structure if target.constraints is None else target.constraints.user
         if isinstance(log_density, NumpyFunction):
@@ -65,5 +85,8 @@ def density_of(
             inner = inner.at(np.asarray(target.theta, dtype=np.float64))
         bounds = target.constraints
         return Counted(inner if bounds is None else Bounded(inner, bounds))
+    if isinstance(data, Pieces):
+        assert isinstance(target, PieceTarget)
+        return Counted(density_in_pieces(target, data, dtype, memory))
     kind = PredictorDensity if target.n_predictors else JaxDensity
     return Counted(kind(target, dtype, memory))

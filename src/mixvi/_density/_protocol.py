@@ -114,6 +114,8 @@ class Density(abc.ABC):
     n_predictors: int = 0
     # Rows of a table, where that is what it is made of and plain NumPy answers.
     n_rows: int = 0
+    # Whether it is a sum over pieces of data, computed on all cores.
+    in_pieces: bool = False
     # Whether it is known to be log-concave: then it has one mode, and no other is looked for.
     log_concave: bool = False
     # Whether its gradients need no look before anything is built on them.

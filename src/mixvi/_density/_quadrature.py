@@ -88,8 +88,9 @@ class PredictorDensity(JaxDensity):
             def expected(mean: Any, root: Any, theta: Any) -> Any:
                 bound = dataclasses.replace(target, arrays=arrays, data=data, theta=theta)
                 model, extra = bound.callable, bound.extra
-                rows = model.expected_by_row(mean, root, z, weights, *extra)
-                return rows.sum() + share * model.expected_prior(mean, root, *extra), rows
+                rows = bound.counted(model.expected_by_row(mean, root, z, weights, *extra))
+                prior = bound.share_of_prior * model.expected_prior(mean, root, *extra)
+                return rows.sum() + share * prior, rows
 
             slopes = jax.value_and_grad(expected, (0, 1, 2), has_aux=True)
             (value, rows), (gradient, cross, slope) = slopes(mean, root, theta)

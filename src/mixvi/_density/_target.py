@@ -5,7 +5,7 @@ import functools
 import numbers
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, TypeVar
+from typing import Any, ClassVar, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -140,18 +140,39 @@ class Target:
         hyper = self.hyper_structure
         return (
             *((hyper.unravel(self.theta),) if hyper is not None else ()),
-            *((self.data,) if self.has_data else ()),
+            *((self.rows,) if self.has_data else ()),
         )
 
-    def __call__(self, flat: Float[Array, " dim"]) -> Float[Array, ""]:
+    @property
+    def rows(self) -> PyTree:
+        """The data as the user's function gets them."""
+        return self.data
+
+    # A piece of data has rows that only fill it up, and the prior belongs to one of them.
+    share_of_prior: ClassVar[Any] = 1.0
+
+    def counted(self, rows: Float[Array, " n"]) -> Float[Array, " n"]:
+        """What all rows say, zero for those that do not count."""
+        return rows
+
+    def parameters(self, flat: Float[Array, " dim"]) -> Any:
+        """As the user's function gets them."""
         bound = self.constraints
-        w = self.structure.unravel(flat) if bound is None else bound.constrain(flat)
+        return self.structure.unravel(flat) if bound is None else bound.constrain(flat)
+
+    def __call__(self, flat: Float[Array, " dim"]) -> Float[Array, ""]:
+        value = self.asked(self.callable, "log_density", self.parameters(flat))
+        value = checked_number(value, flat.dtype, "log_density")
+        return value if self.constraints is None else value + self.constraints.log_det(flat)
+
+    def asked(self, function: Callable, name: str, w: Any) -> Any:
+        """What the user's function says of these parameters; what it raises, in a sentence."""
         arguments = (w, *self.extra)
         try:
-            value = self.callable(*arguments)
+            return function(*arguments)
         except (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError) as err:
             raise InputError(
-                "log_density cannot be traced by JAX: write it with jax.numpy instead of numpy, "
+                f"{name} cannot be traced by JAX: write it with jax.numpy instead of numpy, "
                 "and with jnp.where instead of `if` on parameters or data. JAX says: "
                 + str(err).splitlines()[0]
             ) from err
@@ -167,11 +188,9 @@ class Target:
                 raise
             reason = str(err).splitlines()[0] if str(err) else repr(err)
             raise InputError(
-                f"log_density raised {type(err).__name__} when called with "
+                f"{name} raised {type(err).__name__} when called with "
                 f"{self._described(arguments)}: {reason}"
             ) from err
-        value = self._checked(value, flat.dtype)
-        return value if bound is None else value + bound.log_det(flat)
 
     def shown(self, flat: Float[np.ndarray, " dim"]) -> list[str]:
         """Names and values as the user knows them: `sigma=1.5`."""
@@ -181,22 +200,6 @@ class Target:
             values = structure.ravel(bound.constrained(flat), "w")
         return [f"{n}={v:.4g}" for n, v in zip(structure.names, values, strict=True)]
 
-    def _checked(self, value: Any, dtype: np.dtype) -> Float[Array, ""]:
-        if not hasattr(value, "shape") and not isinstance(value, numbers.Real):
-            raise InputError(
-                f"log_density returned {type(value).__name__}; it must return one real number. "
-                + _remedy(value)
-            )
-        value = jnp.asarray(value)
-        if value.shape != ():
-            raise InputError(
-                f"log_density returned an array of shape {value.shape}; it must return one number. "
-                "Sum over observations, for example with .sum()."
-            )
-        if jnp.issubdtype(value.dtype, jnp.complexfloating):
-            raise InputError("log_density returned a complex number; it must return a real one.")
-        return value.astype(dtype)
-
     def _described(self, arguments: tuple) -> str:
         shapes = [jtu.tree_map(_shape, tree) for tree in arguments]
         given = ("hyperparameters", self.hyper_structure is not None), ("data", self.has_data)
@@ -204,6 +207,24 @@ class Target:
         return " and ".join(
             f"{name} of shapes {tree}" for name, tree in zip(what, shapes, strict=True)
         )
+
+
+def checked_number(value: Any, dtype: np.dtype, name: str) -> Float[Array, ""]:
+    """What a function named so returned, if it is one real number."""
+    if not hasattr(value, "shape") and not isinstance(value, numbers.Real):
+        raise InputError(
+            f"{name} returned {type(value).__name__}; it must return one real number. "
+            + _remedy(value)
+        )
+    value = jnp.asarray(value)
+    if value.shape != ():
+        raise InputError(
+            f"{name} returned an array of shape {value.shape}; it must return one number. "
+            "Sum over observations, for example with .sum()."
+        )
+    if jnp.issubdtype(value.dtype, jnp.complexfloating):
+        raise InputError(f"{name} returned a complex number; it must return a real one.")
+    return value.astype(dtype)
 
 
 def _remedy(returned: Any) -> str:

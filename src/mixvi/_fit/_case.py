@@ -50,6 +50,8 @@ class Problem:
 
     @property
     def blas_threads(self) -> contextlib.AbstractContextManager[None]:
+        if self.density.in_pieces:  # each core has pieces of its own
+            return one_blas_thread(0)
         rows = self.density.n_rows
         return blas_for(rows, self.dim) if rows else one_blas_thread(self.dim)
 

@@ -10,8 +10,7 @@ import numpy as np
 from jaxtyping import PyTree
 
 from .._density._constraints import constrained
-from .._density._make import density_of, refuse_hyper, refuse_wrong_gradient
-from .._density._target import prepare
+from .._density._make import density_of, prepared, refuse_hyper, refuse_wrong_gradient
 from .._errors import NotConvergedWarning
 from .._watch import Step, Watch
 from ._attended import Attended
@@ -189,14 +188,14 @@ def _problem(
     warm = init if isinstance(init, Posterior) else None
     if warm is not None:
         init, hyper = warm.start, warm.hyper if hyper is None else hyper
-    target, start = prepare(log_density, init, data, options.dtype, hyper)
+    target, start = prepared(log_density, init, data, options.dtype, hyper)
     kept = None if warm is None else (warm.constraints, warm.flat_start)
     target, start = constrained(target, start, constraints, kept)
     options = options.within_reach(target.structure.size)
     fixed = options.rule_for(target)
     if hyper is not None:
         refuse_hyper(log_density)
-    density = density_of(log_density, target, options.dtype, options.memory)
+    density = density_of(log_density, target, options.dtype, options.memory, data)
     problem = Problem(density, target, start.astype(np.float64), options, fixed)
     refuse_wrong_gradient(log_density, density, target, problem.start)
     if options.richest is not None:

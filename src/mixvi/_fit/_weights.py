@@ -8,9 +8,8 @@ from jaxtyping import Float, PyTree
 
 from .._arrays._draws import WEIGHED, generator
 from .._density._constraints import constrained
-from .._density._make import density_of
+from .._density._make import density_of, prepared
 from .._density._protocol import Density
-from .._density._target import prepare
 from .._errors import InputError
 from .._judge._psis import psis
 from .._law._gaussian import normal_logpdf
@@ -72,9 +71,9 @@ def log_density_at(
 ) -> Float[np.ndarray, " n"]:
     """Over the unbounded parameters, log-Jacobian included."""
     options = checked({"dtype": post.stats.dtype})
-    target, start = prepare(log_density, post.start, data, options.dtype, post.hyper)
+    target, start = prepared(log_density, post.start, data, options.dtype, post.hyper)
     target, _ = constrained(target, start, None, (post.constraints, post.flat_start))
-    density = density_of(log_density, target, options.dtype, options.memory)
+    density = density_of(log_density, target, options.dtype, options.memory, data)
     with np.errstate(all="ignore"):
         return density.values(points.astype(np.float64))
 
