@@ -13,6 +13,7 @@ from jaxtyping import PyTree
 from .._errors import InputError
 from ._sources import Arrays, Chunks, Source, ahead, named
 from ._structure import as_array, listed
+from ._table_files import Csv, Parquet
 
 # Bytes of a piece: it stays in the processor's cache while many points are asked of it.
 PIECE_BYTES, LEAST_ROWS, MOST_ROWS = 2**22, 32, 2**17
@@ -150,6 +151,56 @@ class Pieces:
         Pieces of 10 rows: data[0] (2,) float64, data[1] int64
         """
         return cls(Arrays(tree), rows, 0)
+
+    @classmethod
+    def parquet(
+        cls,
+        path: Any,
+        columns: Any = None,
+        *,
+        rows: int | None = None,
+        memory: int | str = "1GiB",
+    ) -> "Pieces":
+        """Of a Parquet file, a list of them, or all those in a folder in the order of their names.
+
+        `columns`: names, or a mapping from names of your own to a column (a vector) or a list of
+        them (a matrix); left out, every column by its name. All must hold numbers, without gaps.
+
+        >>> import os, tempfile
+        >>> import numpy as np
+        >>> import pyarrow, pyarrow.parquet
+        >>> import mixvi
+        >>> table = pyarrow.table({"a": np.zeros(9), "b": np.ones(9), "label": np.arange(9) % 2})
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = os.path.join(folder, "rows.parquet")
+        ...     pyarrow.parquet.write_table(table, path)
+        ...     mixvi.Pieces.parquet(path, {"x": ["a", "b"], "y": "label"})
+        Pieces of 9 rows: data.x (2,) float64, data.y int64
+        """
+        return cls(Parquet(path, columns), rows, memory)
+
+    @classmethod
+    def csv(
+        cls,
+        path: Any,
+        columns: Any = None,
+        *,
+        separator: str = ",",
+        rows: int | None = None,
+        memory: int | str = "1GiB",
+    ) -> "Pieces":
+        """Of CSV files whose first line names the columns; otherwise as `Pieces.parquet`.
+
+        >>> import os, tempfile
+        >>> import mixvi
+        >>> with tempfile.TemporaryDirectory() as folder:
+        ...     path = os.path.join(folder, "rows.csv")
+        ...     with open(path, "w") as file:
+        ...         _ = file.write("a,b\\n1,2.5\\n3,4\\n")
+        ...     mixvi.Pieces.csv(path)
+        Pieces of 2 rows: data.a int64, data.b float64
+        """
+        return cls(Csv(path, columns, separator), rows, memory)
 
     @classmethod
     def chunks(
