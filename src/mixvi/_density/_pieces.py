@@ -41,6 +41,12 @@ class Form:
         self.names = [named(path) for path, _ in paths]
         if not paths:
             raise InputError(f"data: {where} holds no arrays.")
+        # In the order of whoever made it; a pytree sorts the names of a dict.
+        self.keys: list | None = None
+        if isinstance(tree, dict):
+            self.keys = list(tree)
+        elif type(tree) in (tuple, list):
+            self.keys = list(range(len(tree)))
         self.tails = [one.shape[1:] for one in self._arrays(tree, where)]
 
     def arrays(self, tree: PyTree, where: str) -> list[np.ndarray]:

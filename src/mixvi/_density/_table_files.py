@@ -25,7 +25,7 @@ def arrow(module: str) -> Any:
         return importlib.import_module(module)
     except ImportError as err:
         raise ImportError(
-            "reading files in pieces needs pyarrow: pip install 'mixvi[pieces]'"
+            "reading files in pieces needs pyarrow: pip install 'mixvi[parquet]'"
         ) from err
 
 

@@ -75,6 +75,8 @@ class ModelDensity(Density):
     dense_newton = 3000
     # Wide basis functions are nearly the same: closer, rounding moves the weights about.
     mode_tol = 1e-6
+    # Of rows in pieces the first one has the prior.
+    has_prior = True
     # Which rows share their quadrature nodes, where there are several predictors.
     groups: Any = None
     # In which expectations over draws are computed.
@@ -134,6 +136,17 @@ class ModelDensity(Density):
             hyper[name] = np.asarray(theta[first : first + size]).reshape(shape)
             first += size
         other._bind(hyper)
+        return other
+
+    def with_rows(
+        self, rows: Rows, y: np.ndarray, weight: np.ndarray, offset: Any, has_prior: bool
+    ) -> "ModelDensity":
+        """The same of other rows."""
+        other = copy.copy(self)
+        other.rows, other.y, other.weight, other.offset = rows, y, weight, offset
+        other.n_rows, other.has_prior = len(y), has_prior
+        other.groups = np.arange(len(y), dtype=np.int32)
+        other._bind(self.hyper)
         return other
 
     def flat(self, slopes: Hyper) -> Float[np.ndarray, " hyper"]:
@@ -222,6 +235,8 @@ class ModelDensity(Density):
 
     def _prior_times(self, columns: np.ndarray) -> np.ndarray:
         """`Lambda X` for `X` (dim, ...)."""
+        if not self.has_prior:
+            return np.zeros_like(columns)
         k, shape = self.n_predictors, columns.shape
         if k == 1:
             return self.alpha * self.precision.times(columns)
@@ -231,6 +246,8 @@ class ModelDensity(Density):
 
     def _log_prior(self, square: Any) -> Any:
         """`log N(w | 0, Lambda^-1) + log p(theta)` with `square = w^T Lambda w`."""
+        if not self.has_prior:
+            return 0.0 * square
         log_det = self.n_predictors * self.precision.log_det + self.dim * math.log(self.alpha)
         return 0.5 * (log_det - self.dim * LOG_2PI - square) + self._log_hyper_prior
 
@@ -251,6 +268,8 @@ class ModelDensity(Density):
     def _prior_slopes(self, square: float) -> Hyper:
         """In the hyperparameters, of `_log_prior`."""
         slopes: Hyper = {}
+        if not self.has_prior:
+            return slopes
         if self.weak_prior:
             own = self.basis.log_prior_slopes(self.hyper, self.shared)
             slopes = own | self.likelihood.log_prior_slopes(self.hyper)
@@ -260,6 +279,8 @@ class ModelDensity(Density):
         return slopes
 
     def _minus_prior(self, hessian: Square) -> Square:
+        if not self.has_prior:
+            return hessian
         k, size = self.n_predictors, self.n_weights
         for one in range(k):
             own = slice(one * size, (one + 1) * size)
@@ -270,7 +291,7 @@ class ModelDensity(Density):
         """Under `N(mean, root root^T)`: value, the expected gradient, its product with `z^T` (the
         diagonal of it for a diagonal root) and the slopes in the hyperparameters."""
         pulled = self._prior_times(mean)
-        if is_diagonal(root):
+        if is_diagonal(root) and self.has_prior:
             scale = self.alpha * np.tile(self.precision.diagonal(), self.n_predictors)
             bent = scale * root
         else:
@@ -389,16 +410,20 @@ class ModelDensity(Density):
         """`tr R^T Lambda R`."""
         return float((root * self._prior_times(root)).sum())
 
-    def _solved(self, mean: Vector, pull: Vector, hessian: Square) -> tuple[Vector, Square] | None:
-        root, log_det, _ = covariance_root(-self._minus_prior(hessian), "raise")
-        return (mean + root @ (root.T @ pull), root) if math.isfinite(log_det) else None
-
     def _prior_at_points(
         self, points: Float[np.ndarray, "points dim"]
     ) -> tuple[np.ndarray, np.ndarray]:
         """`w^T Lambda w` and `Lambda w` for many points."""
         pulled = self._prior_times(np.ascontiguousarray(points.T)).T
         return (pulled * points).sum(1), pulled
+
+
+def gaussian_at(
+    point: Vector, gradient: Vector, hessian: Square
+) -> tuple[Vector, Square] | None:
+    """Mean and root of the Gaussian whose log density has these; None where there is none."""
+    root, log_det, _ = covariance_root(-hessian, "raise")
+    return (point + root @ (root.T @ gradient), root) if math.isfinite(log_det) else None
 
 
 def some_points(n: int, n_predictors: int) -> Iterator[slice]:

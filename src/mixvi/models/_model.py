@@ -9,11 +9,13 @@ from typing import Any
 import numpy as np
 from jaxtyping import Int
 
+from .._density._pieces import Pieces
 from .._errors import InputError
 from ._basis import Basis, Rows, Shared
 from ._density import ModelDensity
 from ._likelihoods import Hyper, Likelihood
 from ._one import OnePredictor
+from ._pieces import in_pieces
 from ._several import SeveralPredictors
 
 
@@ -46,7 +48,7 @@ class Model:
         hyper: Hyper | None = None,
         shared: Shared | None = None,
         seed: int = 0,
-    ) -> ModelDensity:
+    ) -> Any:
         """The log density of the weights and hyperparameters, in closed form.
 
         **Arguments:** a table `x` (n, features) on the scale of one and targets `y` (n,); `weight`
@@ -55,8 +57,14 @@ class Model:
         identity when left out); `hyper`, where to take it, and where a search starts; `shared`,
         what the basis has learnt before; `seed` of K-means.
 
+        Of data in pieces (`mixvi.Pieces`) `y`, `weight` and `offset` are names among those of the
+        data; all others make the table, and `density.columns` says in which order.
+
         **Returns:** a `Density` for `mixvi.fit(density, density.init, hyper=density.hyper)`.
         """
+        if isinstance(x, Pieces):
+            names = {"y": y, "weight": weight, "offset": offset}
+            return in_pieces(self, x, names, prior_precision, hyper, shared, seed)
         x, y = np.asarray(x, dtype=np.float64), np.asarray(y, dtype=np.float64)
         if x.ndim != 2 or y.shape != x.shape[:1] or not len(y):
             raise InputError(
@@ -70,15 +78,18 @@ class Model:
         if weight.shape != y.shape or not ((weight >= 0) & np.isfinite(weight)).all():
             raise InputError(f"weight must be {len(y)} finite numbers that are not negative.")
         shared = self.basis.fit_shared(x, seed, weight) if shared is None else shared
+        at, rows = self.taken_at(hyper, shared), self.basis.rows(x, shared)
+        return self.density_of(rows, shared, y, weight, at, offset, prior_precision)
+
+    def taken_at(self, hyper: Hyper | None, shared: Shared) -> Hyper:
+        """All hyperparameters: those given, and the start of the others."""
         start = self.hyper(shared)
         if unknown := sorted(set(hyper or {}) - set(start)):
             raise InputError(
                 f"hyper holds {', '.join(unknown)}, which this model does not have: it has "
                 f"{', '.join(sorted(start))}."
             )
-        rows = self.basis.rows(x, shared)
-        at = start | (hyper or {})
-        return self.density_of(rows, shared, y, weight, at, offset, prior_precision)
+        return start | (hyper or {})
 
     def density_of(
         self,

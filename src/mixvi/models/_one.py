@@ -18,7 +18,7 @@ import numpy as np
 from .._arrays._draws import Nodes
 from .._arrays._roots import is_diagonal
 from .._density._protocol import EvidenceSlopes, Expectation
-from ._density import IN_CACHE, Block, ModelDensity, slices, some_points
+from ._density import IN_CACHE, Block, ModelDensity, gaussian_at, slices, some_points
 
 # Steps on the way to a mode before Newton's, and nats that one must gain.
 MOST_APPROACHES, NEAR = 50, 0.1
@@ -69,27 +69,23 @@ class OnePredictor(ModelDensity):
         return value, gradient, self._minus_prior(hessian)
 
     def approached(self, point):
-        """By steps to the top of the parabolas below `l`, which always rise, while they gain."""
-        if self.log_concave:
-            return point
-        last = -math.inf
-        for _ in range(MOST_APPROACHES):
-            value, pull = self._log_prior(point @ (pulled := self._prior_times(point))), -pulled
-            hessian = np.zeros((self.dim, self.dim))
-            for block in self.blocks():
-                eta = block.phi @ point + block.offset
-                one, slope = self._derivatives(block, eta, 1)
-                curvature = self.likelihood.minorised(block.y, eta, self.hyper)
-                if curvature is None:
-                    return point
-                value += float(block.weight @ one)
-                pull += block.phi.T @ (block.weight * slope)
-                hessian += _weighted_square(block.phi, -block.weight * curvature)
-            there = self._solved(point, pull, hessian)
-            if not value > last + NEAR or there is None:
-                break
-            last, point = value, there[0]
-        return point
+        return point if self.log_concave else approached(self.minorant, point)
+
+    def minorant(self, point):
+        """Value, gradient and curvature of a parabola that lies below the log density and touches
+        it at this point; None where none is known."""
+        value, pull = self._log_prior(point @ (pulled := self._prior_times(point))), -pulled
+        hessian = np.zeros((self.dim, self.dim))
+        for block in self.blocks():
+            eta = block.phi @ point + block.offset
+            one, slope = self._derivatives(block, eta, 1)
+            curvature = self.likelihood.minorised(block.y, eta, self.hyper)
+            if curvature is None:
+                return None
+            value += float(block.weight @ one)
+            pull += block.phi.T @ (block.weight * slope)
+            hessian += _weighted_square(block.phi, -block.weight * curvature)
+        return value, pull, self._minus_prior(hessian)
 
     def product(self, point, vector):
         square, pulled = self._prior_at_points(np.stack([point, vector]))
@@ -229,7 +225,7 @@ class OnePredictor(ModelDensity):
         for block in self.blocks():
             pull += block.phi.T @ slope[block.which]
             hessian += _weighted_square(block.phi, -curvature[block.which])
-        return self._solved(mean, pull, hessian)
+        return gaussian_at(mean, pull, self._minus_prior(hessian))
 
     def expected_by_row(self, mean, root, rule):
         found = np.empty(self.n_rows)
@@ -242,6 +238,22 @@ class OnePredictor(ModelDensity):
     def _derivatives(self, block: Block, eta: np.ndarray, order: int) -> list[np.ndarray]:
         y = block.y if eta.ndim == 1 else block.y[:, None]
         return self.likelihood.derivatives(y, eta, self.hyper, order)
+
+
+def approached(minorant, point):
+    """By steps to the top of the parabolas below the log density, which always rise, while they
+    gain."""
+    last = -math.inf
+    for _ in range(MOST_APPROACHES):
+        told = minorant(point)
+        if told is None:
+            return point
+        value, pull, hessian = told
+        there = gaussian_at(point, pull, hessian)
+        if not value > last + NEAR or there is None:
+            break
+        last, point = value, there[0]
+    return point
 
 
 def _variance(phi: np.ndarray, root: np.ndarray) -> np.ndarray:

@@ -19,7 +19,7 @@ import numpy as np
 from .._arrays._draws import SETS, Nodes
 from .._arrays._roots import is_diagonal
 from .._density._protocol import EvidenceSlopes, Expectation, averaged, coloured
-from ._density import IN_CACHE, Block, ModelDensity, slices, some_points
+from ._density import IN_CACHE, Block, ModelDensity, gaussian_at, slices, some_points
 
 # Products of columns that are kept; numbers of a temporary array that stays in the cache.
 PRODUCTS_KEPT, SMALL = 2**23, 2**15
@@ -301,7 +301,7 @@ class SeveralPredictors(ModelDensity):
         for block in self.blocks():
             pull += (slope[block.which].T @ block.phi).ravel()
             hessian += self._assembled(block, -curvature[block.which])
-        return self._solved(mean, pull, hessian)
+        return gaussian_at(mean, pull, self._minus_prior(hessian))
 
     def expected_by_row(self, mean, root, rule):
         found = np.empty(self.n_rows)
