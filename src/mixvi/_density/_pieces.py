@@ -1,9 +1,11 @@
 """Data in pieces of one number of rows, read ahead, as often as they are asked for."""
 
+import collections
 import dataclasses
+import itertools
 import math
 import threading
-from collections.abc import Generator, Iterable, Iterator
+from collections.abc import Callable, Generator, Iterable, Iterator
 from typing import Any, NamedTuple
 
 import jax.tree_util as jtu
@@ -96,18 +98,73 @@ class Layout:
         both = zip(self.form.tails, self.dtypes, strict=True)
         return sum(math.prod(tail) * dtype.itemsize for tail, dtype in both)
 
-    def empty(self, size: int) -> list[np.ndarray]:
-        both = zip(self.form.tails, self.dtypes, strict=True)
-        return [aligned((size, *tail), dtype) for tail, dtype in both]
+    @property
+    def usual_rows(self) -> int:
+        usual = max(LEAST_ROWS, min(MOST_ROWS, PIECE_BYTES // max(1, self.row_bytes)))
+        return 2 ** int(math.log2(usual))
 
     def piece_rows(self) -> int:
-        """As many as make a piece, so that all are nearly full; rounded up to the next of eight
-        steps between powers of two, so that a few rows more or fewer make no other shape."""
-        usual = max(LEAST_ROWS, min(MOST_ROWS, PIECE_BYTES // max(1, self.row_bytes)))
-        usual = 2 ** int(math.log2(usual))
-        each = math.ceil(self.n_rows / math.ceil(self.n_rows / usual))
+        """As many as make all pieces nearly full; rounded up to the next of eight steps between
+        powers of two, so that a few rows more or fewer make no other shape."""
+        each = math.ceil(self.n_rows / math.ceil(self.n_rows / self.usual_rows))
         step = max(LEAST_ROWS, 2 ** math.ceil(math.log2(each)) // 8)
         return step * math.ceil(each / step)
+
+
+class Survey:
+    """The first reading: every number is looked at once."""
+
+    def __init__(self, source: Source):
+        self.source = source
+        self.layout: Layout | None = None
+
+    def chunks(self) -> Iterator[list[np.ndarray]]:
+        source = self.source
+        for k, tree in enumerate(ahead(source.chunks(True), CHUNKS_AHEAD)):
+            last = self.layout
+            form = Form(tree, source.chunk(k)) if last is None else last.form
+            arrays = form.arrays(tree, source.chunk(k))
+            before = 0 if last is None else last.n_rows
+            _refuse_missing(source, form, arrays, k, before)
+            types = tuple(_usual(one.dtype) for one in arrays)
+            if last is not None:
+                both = zip(last.dtypes, types, strict=True)
+                types = tuple(np.promote_types(one, other) for one, other in both)
+            self.layout = Layout(form, types, before + len(arrays[0]))
+            yield arrays
+
+    def blocks(self) -> Iterator[list[np.ndarray]]:
+        """Of the usual number of rows, the last one of fewer."""
+        chunks = self.chunks()
+        first = next(chunks, None)
+        if first is not None and self.layout is not None:
+            size = self.layout.usual_rows
+            yield from cut(itertools.chain([first], chunks), lambda: self.layout, size)
+
+
+def cut(
+    chunks: Iterable[list[np.ndarray]], layout: Callable[[], Any], size: int
+) -> Iterator[list[np.ndarray]]:
+    """Chunks of any number of rows, cut anew; the last one has what is left. Each is an array of
+    its own, of the types that are known by then."""
+    made: list[np.ndarray] = []
+    filled = 0
+    for arrays in chunks:
+        used, n = 0, len(arrays[0])
+        while used < n:
+            if filled == 0:
+                its = layout()
+                both = zip(its.form.tails, its.dtypes, strict=True)
+                made = [aligned((size, *tail), dtype) for tail, dtype in both]
+            some = min(n - used, size - filled)
+            for whole, one in zip(made, arrays, strict=True):
+                whole[filled : filled + some] = one[used : used + some]
+            used, filled = used + some, filled + some
+            if filled == size:
+                yield made
+                filled = 0
+    if filled:
+        yield [one[:filled] for one in made]
 
 
 class Pieces:
@@ -272,70 +329,63 @@ class Pieces:
 
     def read(self) -> Generator[Piece, None, None]:
         """All pieces in their order, read ahead. What is read belongs to the reader."""
-        layout, size = self.layout, self.piece_rows
+        layout = self.layout
         if self._kept is not None:
             yield from self._kept
             return
-        yield from ahead(self._cut(self._read(layout.form), layout, size), AHEAD)
+        yield from ahead(self._read(layout), AHEAD)
 
     # --- the first reading --------------------------------------------------------------------
 
     def _surveyed(self) -> Layout:
-        """Every number is looked at once. What fits into memory is kept there."""
-        source = self._source
-        form: Form | None = None
-        types: list[np.dtype] = []
-        kept: list[list[np.ndarray]] | None = [] if source.is_slow else None
-        n_rows, held = 0, 0
-        for k, tree in enumerate(ahead(source.chunks(True), CHUNKS_AHEAD)):
-            form = Form(tree, source.chunk(k)) if form is None else form
-            arrays = form.arrays(tree, source.chunk(k))
-            _refuse_missing(source, form, arrays, k, n_rows)
-            own = [_usual(one.dtype) for one in arrays]
-            types = [np.promote_types(a, b) for a, b in zip(types or own, own, strict=True)]
-            n_rows += len(arrays[0])
-            if kept is not None:
-                kept.append([np.array(one, t) for one, t in zip(arrays, own, strict=True)])
-                held += sum(one.nbytes for one in kept[-1])
-                kept = kept if held <= self._memory else None
-        if form is None or not n_rows:
+        """What fits into memory is kept there."""
+        survey, kept, held = Survey(self._source), [], 0
+        if self._source.is_slow:
+            for block in (blocks := survey.blocks()):
+                kept.append(block)
+                held += sum(one.nbytes for one in block)
+                if held > self._memory:
+                    blocks.close()
+                    kept, survey = [], Survey(self._source)
+                    break
+        if not kept:
+            collections.deque(survey.chunks(), maxlen=0)
+        if (layout := survey.layout) is None or not layout.n_rows:
             raise InputError("data: there are no rows.")
-        layout = Layout(form, tuple(types), n_rows)
-        if kept is not None:
-            self._kept = list(self._cut(_spent(kept), layout, self._size(layout)))
+        if kept:
+            size, dtypes = self._size(layout), list(layout.dtypes)
+            sound = size == layout.usual_rows and all(
+                [one.dtype for one in block] == dtypes for block in kept
+            )
+            blocks = kept if sound else cut(_spent(kept), lambda: layout, size)
+            self._kept = list(self._filled(blocks, layout, size))
         return layout
 
-    def _read(self, form: Form) -> Iterator[list[np.ndarray]]:
-        for k, tree in enumerate(self._source.chunks(False)):
-            yield form.arrays(tree, self._source.chunk(k))
+    def _read(self, layout: Layout) -> Iterator[Piece]:
+        def chunks() -> Iterator[list[np.ndarray]]:
+            for k, tree in enumerate(self._source.chunks(False)):
+                yield layout.form.arrays(tree, self._source.chunk(k))
+
+        size = self._size(layout)
+        return self._filled(cut(chunks(), lambda: layout, size), layout, size)
 
     @staticmethod
-    def _cut(chunks: Iterable[list[np.ndarray]], layout: Layout, size: int) -> Iterator[Piece]:
-        """Chunks of any number of rows, cut anew."""
-        made, filled, n_rows = layout.empty(size), 0, 0
-
-        def piece() -> Piece:
-            rows = jtu.tree_unflatten(layout.form.tree, made)
-            return Piece(rows, np.int32(filled), np.bool_(n_rows <= size))
-
-        for arrays in chunks:
-            used, n = 0, len(arrays[0])
-            while used < n:
-                if filled == size:
-                    yield piece()
-                    made, filled = layout.empty(size), 0
-                some = min(n - used, size - filled)
-                for whole, one in zip(made, arrays, strict=True):
-                    whole[filled : filled + some] = one[used : used + some]
-                used, filled, n_rows = used + some, filled + some, n_rows + some
+    def _filled(blocks: Iterable[list[np.ndarray]], layout: Layout, size: int) -> Iterator[Piece]:
+        """Pieces of one size: the last row is repeated."""
+        n_rows = 0
+        for block in blocks:
+            n, is_first = len(block[0]), n_rows == 0
+            n_rows += n
+            if n < size:
+                lack = size - n
+                block = [np.concatenate([one, np.repeat(one[-1:], lack, 0)]) for one in block]
+            rows = jtu.tree_unflatten(layout.form.tree, block)
+            yield Piece(rows, np.int32(n), np.bool_(is_first))
         if n_rows != layout.n_rows:
             raise InputError(
                 f"data: there were {layout.n_rows:,} rows when they were first read, and now there "
                 f"are {n_rows:,}: they must stay as they are while they are fitted."
             )
-        for whole in made:
-            whole[filled:] = whole[filled - 1]
-        yield piece()
 
 
 def _spent(chunks: list[list[np.ndarray]]) -> Iterator[list[np.ndarray]]:
