@@ -388,6 +388,14 @@ class Pieces:
             )
 
 
+def refuse_pieces(data: Any, whose: str) -> None:
+    """Of several problems, or several starts, each would read all data for itself."""
+    if isinstance(data, Pieces):
+        raise InputError(
+            f"{whose}: data in pieces are for fit and laplace, one problem at a time; give arrays."
+        )
+
+
 def _spent(chunks: list[list[np.ndarray]]) -> Iterator[list[np.ndarray]]:
     """Each is let go when it has been used."""
     chunks.reverse()

@@ -166,7 +166,10 @@ class Parquet(TableFiles):
 
     def _opened(self, path: str) -> Any:
         try:
-            return arrow("pyarrow.parquet").ParquetFile(path, buffer_size=BUFFER)
+            # Buffered ahead, all that has been read would stay in memory until the file is closed.
+            return arrow("pyarrow.parquet").ParquetFile(
+                path, buffer_size=BUFFER, pre_buffer=False
+            )
         except (self.arrow.ArrowException, OSError) as err:
             raise _cut_short(path, err) from err
 
@@ -217,25 +220,22 @@ class Csv(TableFiles):
                         pass
                 return
             except self.arrow.ArrowInvalid as err:
-                name = self._column(str(err))
+                name = _column(names, str(err))
                 if name is None or not self.arrow.types.is_integer(
                     self.types.get(name, self.arrow.null())
                 ):
                     raise self._refused(path, err) from err
                 self.types[name] = self.arrow.float64()
 
-    def _column(self, message: str) -> str | None:
-        found = IN_COLUMN.match(message)
-        # Numbered among those that are read.
-        return self.read[int(found[1])] if found else None
-
     def _refused(self, path: str, err: Exception) -> InputError:
         message = str(err).strip()
         if found := IN_COLUMN.match(message):
-            name, line = self._column(message), found[2]
+            name, line = _column(self.columns_of(path), message), found[2]
             said = f" in line {line}" if line else ""
             what = found[3].splitlines()[0].rstrip(".")
-            return InputError(f"{_quoted(path)}: column {name!r} does not hold numbers{said}: {what}.")
+            return InputError(
+                f"{_quoted(path)}: column {name!r} does not hold numbers{said}: {what}."
+            )
         return InputError(
             f"{_quoted(path)} cannot be read as CSV: {message.splitlines()[0].rstrip('.')}. Was it "
             "cut short, or is the separator another one (separator=)?"
@@ -256,6 +256,12 @@ class Csv(TableFiles):
             )
         except self.arrow.ArrowInvalid as err:
             raise self._refused(path, err) from err
+
+
+def _column(names: list[str], message: str) -> str | None:
+    """Which one pyarrow's message is about."""
+    found = IN_COLUMN.match(message)
+    return names[int(found[1])] if found else None
 
 
 # --- paths and names --------------------------------------------------------------------------
@@ -323,7 +329,8 @@ def _listed(some: str | list[str]) -> list[str]:
 
 def _missing(path: str, name: str, row: int, what: str) -> InputError:
     return InputError(
-        f"{_quoted(path)}: column {name!r} is {what} in row {row}: drop or fill such rows."
+        f"{_quoted(path)}: column {name!r} is {what} in row {row} (counted from 0): drop or fill "
+        "such rows."
     )
 
 

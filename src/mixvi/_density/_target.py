@@ -278,7 +278,7 @@ def explain_non_finite(
     target: Target, start: np.ndarray, value: float, gradient: np.ndarray
 ) -> str:
     """Why the log density cannot be used at the start: names data, then parameters."""
-    for path, leaf in jtu.tree_flatten_with_path(target.data)[0]:
+    for path, leaf in jtu.tree_flatten_with_path(target.rows)[0]:
         array = np.asarray(leaf)
         if array.dtype.kind == "f" and not np.isfinite(array).all():
             where = tuple(int(i) for i in np.argwhere(~np.isfinite(array))[0])

@@ -16,6 +16,7 @@ from .._density._data import cast_leaves
 from .._density._make import density_of, refuse_hyper, refuse_wrong_gradient
 from .._density._memory import n_cores
 from .._density._numpy import NumpyFunction
+from .._density._pieces import refuse_pieces
 from .._density._protocol import Density
 from .._density._structure import flatten, parameters
 from .._density._target import Target, precision_scope, prepare
@@ -86,6 +87,7 @@ def fit_many(
     """
     one_of("strategy", strategy, STRATEGIES)
     refuse_family_as_data(data)
+    refuse_pieces(data, "fit_many")
     if throw:
         raise InputError(
             "fit_many: a problem that fails never raises, so leave throw= out; posts.converged and "

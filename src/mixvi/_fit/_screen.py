@@ -13,6 +13,7 @@ from jaxtyping import Float, PyTree
 
 from .._approximate._families import Family
 from .._density._data import unframed
+from .._density._pieces import refuse_pieces
 from .._errors import InputError
 from ._many import fit_many
 
@@ -121,6 +122,8 @@ def screen(
             f"screen: {len(starts)} starts but {len(data_of_start)} entries of data_of_start."
         )
     given = [data] * len(starts) if data_of_start is None else data_of_start
+    for one in given:
+        refuse_pieces(one, "screen")
     each = [unframed(one, "data") for one in given]
     groups: dict[Any, list[int]] = {}
     for i, problem in enumerate(zip(starts, each, strict=True)):
