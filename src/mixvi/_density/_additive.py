@@ -1,7 +1,6 @@
 """Log densities that are a prior and a sum over rows."""
 
 import dataclasses
-from collections.abc import Callable
 from typing import Any
 
 import jax.numpy as jnp
@@ -40,8 +39,8 @@ class Additive:
     True
     """
 
-    log_prior: Callable
-    log_likelihood: Callable
+    log_prior: Any
+    log_likelihood: Any
 
     def __post_init__(self):
         for field in dataclasses.fields(self):

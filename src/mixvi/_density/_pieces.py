@@ -150,10 +150,11 @@ def cut(
     made: list[np.ndarray] = []
     filled = 0
     for arrays in chunks:
-        used, n = 0, len(arrays[0])
+        its, used, n = layout(), 0, len(arrays[0])
+        if filled and [one.dtype for one in made] != list(its.dtypes):
+            made = [one.astype(dtype) for one, dtype in zip(made, its.dtypes, strict=True)]
         while used < n:
             if filled == 0:
-                its = layout()
                 both = zip(its.form.tails, its.dtypes, strict=True)
                 made = [aligned((size, *tail), dtype) for tail, dtype in both]
             some = min(n - used, size - filled)

@@ -4,7 +4,7 @@ import abc
 import os
 import queue
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Iterator
 from typing import Any, TypeVar
 
 import jax.tree_util as jtu
@@ -76,7 +76,7 @@ class Arrays(Source):
 class Chunks(Source):
     """Of an iterable that can be gone through again, or of a function that makes one."""
 
-    def __init__(self, made: Iterable[PyTree] | Callable[[], Iterable[PyTree]]):
+    def __init__(self, made: Any):
         if callable(made):
             self.made = made
             return
