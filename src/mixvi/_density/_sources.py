@@ -44,7 +44,10 @@ class Arrays(Source):
     is_slow = False
 
     def __init__(self, tree: PyTree):
-        paths, self.tree = jtu.tree_flatten_with_path(unframed(tree, "data"))
+        tree = unframed(tree, "data")
+        # A pytree sorts the names of a dict; columns stay in the order of whoever made it.
+        self.order = list(tree) if type(tree) is dict else None
+        paths, self.tree = jtu.tree_flatten_with_path(tree)
         if not paths:
             raise InputError("Pieces.arrays: there is no array in it.")
         # A map of a file stays one: nothing is read here.
@@ -64,7 +67,8 @@ class Arrays(Source):
         size = max(1, CHUNK // max(1, bytes_a_row))
         for first in range(0, len(self.leaves[0]), size):
             some = [one[first : first + size] for one in self.leaves]
-            yield jtu.tree_unflatten(self.tree, some)
+            tree = jtu.tree_unflatten(self.tree, some)
+            yield tree if self.order is None else {key: tree[key] for key in self.order}
 
     def row(self, chunk, row, before):
         return f"row {before + row}"

@@ -4,7 +4,7 @@ Nothing is compiled, so nothing is filled up: a piece is its own rows.
 """
 
 import copy
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax.tree_util as jtu
 import numpy as np
@@ -20,6 +20,15 @@ from ._one import approached
 
 if TYPE_CHECKING:
     from ._model import Model
+
+
+class Some(NamedTuple):
+    """Rows that count: the table, targets, weights, and offsets where there are any."""
+
+    x: np.ndarray
+    y: np.ndarray
+    weight: np.ndarray
+    offset: np.ndarray | None
 
 
 class Table:
@@ -53,17 +62,13 @@ class Table:
             for j in range(tree[key][:1].size)
         )
 
-    def of(self, piece: Piece) -> tuple[np.ndarray, ...]:
-        """Table, targets, weights and offset of the rows that count."""
+    def of(self, piece: Piece) -> Some:
         n, rows = int(piece.n), piece.rows
         parts = [rows[key][:n].reshape(n, -1) for key in self.keys]
         whole = parts[0] if len(parts) == 1 else np.concatenate(parts, axis=1)
-        found = [
-            None if (name := self.places.get(what)) is None else _real(rows[name][:n])
-            for what in ("y", "weight", "offset")
-        ]
-        y, weight, offset = found
-        return _real(whole), y, np.ones(n) if weight is None else weight, offset  # type: ignore
+        own = {what: _real(rows[name][:n]) for what, name in self.places.items()}
+        weight = own.get("weight", np.ones(n))
+        return Some(_real(whole), own["y"], weight, own.get("offset"))
 
 
 class ModelPart:
@@ -81,9 +86,9 @@ class ModelPart:
         return ModelPart(self.model, self.table, self.template.at(theta))
 
     def on(self, piece: Piece) -> ModelDensity:
-        x, y, weight, offset = self.table.of(piece)
-        rows = self.template.basis.rows(x, self.template.shared)
-        return self.template.with_rows(rows, y, weight, offset, bool(piece.is_first))
+        its = self.table.of(piece)
+        rows = self.template.basis.rows(its.x, self.template.shared)
+        return self.template.with_rows(rows, its.y, its.weight, its.offset, bool(piece.is_first))
 
 
 class ModelInPieces(Piecewise):
@@ -129,17 +134,18 @@ def in_pieces(
             "in pieces: take models.RBF or models.Linear."
         )
     table = Table(pieces, names)
-    x, y, weight, offset = table.of(pieces.first())
-    some = _looked_at(model, pieces, table, seed, len(y))
+    first, sample = table.of(pieces.first()), _looked_at(model, pieces, table, seed)
     if shared is None:
-        shared = model.basis.fit_shared(some[0], seed, some[1])
-    at, rows = model.taken_at(hyper, shared), model.basis.rows(x, shared)
-    template = model.density_of(rows, shared, y, weight, at, offset, prior_precision)
+        shared = model.basis.fit_shared(sample[0], seed, sample[1])
+    at, rows = model.taken_at(hyper, shared), model.basis.rows(first.x, shared)
+    template = model.density_of(
+        rows, shared, first.y, first.weight, at, first.offset, prior_precision
+    )
     return ModelInPieces(pieces, ModelPart(model, table, template))
 
 
 def _looked_at(
-    model: "Model", pieces: Pieces, table: Table, seed: int, first: int
+    model: "Model", pieces: Pieces, table: Table, seed: int
 ) -> tuple[np.ndarray, np.ndarray]:
     """Refuses rows that cannot be, and gathers those from which a basis learns what it keeps: as
     many, and the same, as it takes of a table in memory."""
@@ -150,11 +156,11 @@ def _looked_at(
         taken = np.sort(np.random.default_rng([seed, n]).choice(n, most, replace=False))
     before, found = 0, []
     for number, piece in enumerate(pieces.read()):
-        x, y, weight, offset = table.of(piece)
         _refuse(model.likelihood, table, piece, before, number)
-        mine = taken[(taken >= before) & (taken < before + len(y))] - before
-        found.append((x[mine], weight[mine]))
-        before += len(y)
+        its = table.of(piece)
+        mine = taken[(taken >= before) & (taken < before + len(its.y))] - before
+        found.append((its.x[mine], its.weight[mine]))
+        before += len(its.y)
     x, weight = (np.concatenate(parts) for parts in zip(*found, strict=True))
     return x, weight
 
