@@ -11,7 +11,7 @@ import pytest
 
 import mixvi
 from mixvi import models
-from mixvi._density import _jax, _pieces, _piecewise
+from mixvi._density import _cut, _jax, _piecewise
 from mixvi._density._make import density_of, prepared
 from mixvi._density._protocol import Points
 from mixvi._density._sources import ahead
@@ -58,7 +58,8 @@ def parquet(folder, rows=ROWS, groups=130):
 def csv(folder, rows=ROWS):
     pytest.importorskip("pyarrow")
     lines = [",".join([f"x{j}" for j in range(DIM)] + ["y"])]
-    lines += [",".join([*map(repr, map(float, x)), str(y)]) for x, y in zip(rows["x"], rows["y"])]
+    both = zip(rows["x"].tolist(), rows["y"], strict=True)
+    lines += [",".join([*map(repr, x), str(y)]) for x, y in both]
     (folder / "rows.csv").write_text("\n".join(lines) + "\n")
     return folder / "rows.csv"
 
@@ -106,7 +107,9 @@ def assert_alike(pieces, memory, atol=1e-10):
 
 @pytest.fixture(scope="module")
 def in_memory():
-    return {family: mixvi.fit(MODEL, np.zeros(DIM), data=ROWS, family=family) for family in FAMILIES}
+    return {
+        family: mixvi.fit(MODEL, np.zeros(DIM), data=ROWS, family=family) for family in FAMILIES
+    }
 
 
 FAMILIES = ["laplace", "eig", "full"]
@@ -145,7 +148,8 @@ def test_every_question_is_a_sum(n):
 def test_a_prior_is_counted_once_and_a_bound_too():
     """Also its log-Jacobian."""
     model = mixvi.Additive(
-        lambda w: -w["scale"], lambda w, rows: -0.5 * (rows["y"] / w["scale"]) ** 2 - jnp.log(w["scale"])
+        lambda w: -w["scale"],
+        lambda w, rows: -0.5 * (rows["y"] / w["scale"]) ** 2 - jnp.log(w["scale"]),
     )
     rows = {"y": np.random.default_rng(0).standard_normal(500)}
     posts = [
@@ -159,11 +163,15 @@ def test_a_prior_is_counted_once_and_a_bound_too():
 def test_hyperparameters_are_learnt_alike():
     model = mixvi.Additive(
         lambda w, h: -0.5 * jnp.exp(h["log_alpha"]) * (w**2).sum() + 0.5 * DIM * h["log_alpha"],
-        lambda w, h, rows: -0.5 * ((rows["t"] - rows["x"] @ w) * jnp.exp(-h["log_sigma"])) ** 2
-        - h["log_sigma"],
+        lambda w, h, rows: (
+            -0.5 * ((rows["t"] - rows["x"] @ w) * jnp.exp(-h["log_sigma"])) ** 2 - h["log_sigma"]
+        ),
     )
     rng = np.random.default_rng(2)
-    rows = {"x": ROWS["x"], "t": ROWS["x"] @ [1.0, -0.5, 0.2, 0.0] + 0.3 * rng.standard_normal(1003)}
+    rows = {
+        "x": ROWS["x"],
+        "t": ROWS["x"] @ [1.0, -0.5, 0.2, 0.0] + 0.3 * rng.standard_normal(1003),
+    }
     hyper = {"log_alpha": 0.0, "log_sigma": 0.0}
     pieces = mixvi.Pieces.arrays(rows, rows=128)
     one, other = (density(data, model, hyper=hyper) for data in (pieces, rows))
@@ -276,12 +284,12 @@ def test_a_row_more_or_fewer_compiles_nothing():
 
 @pytest.mark.parametrize("n", [70, 990, 5001, 10**5, 10**6, 123_456_789])
 def test_pieces_are_nearly_full_and_of_few_sizes(n):
-    form = _pieces.Form({"x": np.zeros((1, 50)), "y": np.zeros(1)}, "it")
+    form = _cut.Form({"x": np.zeros((1, 50)), "y": np.zeros(1)}, "it")
 
     def size(n):
-        return _pieces.Layout(form, (DOUBLE, DOUBLE), n).piece_rows()
+        return _cut.Layout(form, (DOUBLE, DOUBLE), n).piece_rows()
 
-    assert size(n) * 408 <= _pieces.PIECE_BYTES
+    assert size(n) * 408 <= _cut.PIECE_BYTES
     filled = -(-n // size(n)) * size(n)
     assert filled <= max(1.3 * n, n + 32) if n > 200 else filled <= n + 64
     assert size(n) % 32 == 0
@@ -414,9 +422,7 @@ def test_log_densities_that_do_not_come_apart():
     refused(lambda: mixvi.fit_many(MODEL, np.zeros(DIM), data=pieces), "one problem at a time")
     broken = mixvi.Additive(log_prior, lambda w, rows: rows["z"] * w[0])
     refused(fitted(pieces, broken), "log_likelihood raised KeyError")
-    density = models.Model(models.Linear(), models.Bernoulli()).density(
-        ROWS["x"], ROWS["y"]
-    )
+    density = models.Model(models.Linear(), models.Bernoulli()).density(ROWS["x"], ROWS["y"])
     refused(lambda: mixvi.laplace(density, density.init, data=pieces), "holds its own data")
 
 

@@ -67,7 +67,9 @@ def test_every_question_is_a_sum(name, basis):
     if name != "softmax":  # whose rows take the sets of nodes in another order
         nodes = mixvi.Quadrature(32).make(DOUBLE, 1)
         for root_like in (root, diagonal):
-            close(one.expect(points[0], root_like, nodes), other.expect(points[0], root_like, nodes))
+            close(
+                one.expect(points[0], root_like, nodes), other.expect(points[0], root_like, nodes)
+            )
         close(
             [one.expected_by_row(points[0], root, nodes)],
             [other.expected_by_row(points[0], root, nodes)],

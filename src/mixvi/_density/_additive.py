@@ -32,7 +32,8 @@ class Additive:
     ...     lambda w: -0.5 * (w**2).sum(),
     ...     lambda w, rows: jax.nn.log_sigmoid(rows["sign"] * (rows["x"] @ w)),
     ... )
-    >>> rows = {"x": jnp.array([[-1.0, 1.0], [0.5, 1.0], [2.0, 1.0]]), "sign": jnp.array([-1, 1, 1])}
+    >>> x, sign = jnp.array([[-1.0, 1.0], [0.5, 1.0], [2.0, 1.0]]), jnp.array([-1, 1, 1])
+    >>> rows = {"x": x, "sign": sign}
     >>> in_memory = mixvi.fit(model, jnp.zeros(2), data=rows)
     >>> in_pieces = mixvi.fit(model, jnp.zeros(2), data=mixvi.Pieces.arrays(rows))
     >>> bool(abs(in_memory.mean - in_pieces.mean).max() < 1e-10)

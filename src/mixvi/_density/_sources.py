@@ -4,7 +4,7 @@ import abc
 import os
 import queue
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterable, Iterator
 from typing import Any, TypeVar
 
 import jax.tree_util as jtu
@@ -55,7 +55,8 @@ class Arrays(Source):
             leaf if isinstance(leaf, np.ndarray) else as_array(leaf, named(path))
             for path, leaf in paths
         ]
-        lengths = {named(path): one.shape[:1] for (path, _), one in zip(paths, self.leaves)}
+        both = zip(paths, self.leaves, strict=True)
+        lengths = {named(path): one.shape[:1] for (path, _), one in both}
         if () in lengths.values() or len(set(lengths.values())) > 1:
             said = ", ".join(f"{name} {shape or 'none'}" for name, shape in lengths.items())
             raise InputError(
@@ -81,8 +82,8 @@ class Chunks(Source):
     """Of an iterable that can be gone through again, or of a function that makes one."""
 
     def __init__(self, made: Any):
+        self.made: Callable[[], Iterable[PyTree]] = made
         if callable(made):
-            self.made = made
             return
         try:
             is_spent = iter(made) is made

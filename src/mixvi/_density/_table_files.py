@@ -4,7 +4,7 @@ import difflib
 import glob
 import os
 import re
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from typing import Any
 
 import numpy as np
@@ -55,9 +55,7 @@ class TableFiles(Source):
             columns = [columns]
         if not isinstance(columns, Mapping):
             columns = {name: name for name in columns}
-        made = {
-            key: some if isinstance(some, str) else list(some) for key, some in columns.items()
-        }
+        made = {key: some if isinstance(some, str) else list(some) for key, some in columns.items()}
         if not made or [] in made.values():
             raise InputError("Pieces: columns names no column.")
         for name in (name for some in made.values() for name in _listed(some)):
@@ -167,9 +165,7 @@ class Parquet(TableFiles):
     def _opened(self, path: str) -> Any:
         try:
             # Buffered ahead, all that has been read would stay in memory until the file is closed.
-            return arrow("pyarrow.parquet").ParquetFile(
-                path, buffer_size=BUFFER, pre_buffer=False
-            )
+            return arrow("pyarrow.parquet").ParquetFile(path, buffer_size=BUFFER, pre_buffer=False)
         except (self.arrow.ArrowException, OSError) as err:
             raise _cut_short(path, err) from err
 
@@ -344,5 +340,3 @@ def _cut_short(path: str, err: Exception) -> InputError:
 
 def _quoted(path: str) -> str:
     return repr(str(path))
-
-

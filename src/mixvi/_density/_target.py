@@ -5,7 +5,7 @@ import functools
 import numbers
 import weakref
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from typing import Any, ClassVar, TypeVar
+from typing import Any, TypeVar
 
 import jax
 import jax.numpy as jnp
@@ -148,8 +148,10 @@ class Target:
         """The data as the user's function gets them."""
         return self.data
 
-    # A piece of data has rows that only fill it up, and the prior belongs to one of them.
-    share_of_prior: ClassVar[Any] = 1.0
+    @property
+    def share_of_prior(self) -> Any:
+        """Of several pieces of data one has it."""
+        return 1.0
 
     def counted(self, rows: Float[Array, " n"]) -> Float[Array, " n"]:
         """What all rows say, zero for those that do not count."""

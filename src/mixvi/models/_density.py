@@ -418,9 +418,7 @@ class ModelDensity(Density):
         return (pulled * points).sum(1), pulled
 
 
-def gaussian_at(
-    point: Vector, gradient: Vector, hessian: Square
-) -> tuple[Vector, Square] | None:
+def gaussian_at(point: Vector, gradient: Vector, hessian: Square) -> tuple[Vector, Square] | None:
     """Mean and root of the Gaussian whose log density has these; None where there is none."""
     root, log_det, _ = covariance_root(-hessian, "raise")
     return (point + root @ (root.T @ gradient), root) if math.isfinite(log_det) else None

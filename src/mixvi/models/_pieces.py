@@ -3,7 +3,6 @@
 Nothing is compiled, so nothing is filled up: a piece is its own rows.
 """
 
-import copy
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax.tree_util as jtu
@@ -188,5 +187,3 @@ def _real(array: np.ndarray) -> np.ndarray:
 
 def _shown(name: Any) -> str:
     return repr(name) if isinstance(name, str | int) else type(name).__name__
-
-
