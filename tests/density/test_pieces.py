@@ -11,7 +11,7 @@ import pytest
 
 import mixvi
 from mixvi import models
-from mixvi._density import _cut, _jax, _piecewise
+from mixvi._density import _asked, _cut, _jax
 from mixvi._density._make import density_of, prepared
 from mixvi._density._protocol import Points
 from mixvi._density._sources import ahead
@@ -302,23 +302,23 @@ def test_pieces_are_nearly_full_and_of_few_sizes(n):
 def test_the_same_numbers_whatever_the_threads(monkeypatch):
     found = []
     for cores in (1, 2, 5, 2):
-        monkeypatch.setattr(_piecewise, "n_cores", lambda cores=cores: cores)
-        _piecewise._threads.cache_clear()
+        monkeypatch.setattr(_asked, "n_cores", lambda cores=cores: cores)
+        _asked._threads.cache_clear()
         pieces = mixvi.Pieces.arrays(ROWS, rows=64)
         post = mixvi.fit(MODEL, np.zeros(DIM), data=pieces, family="full")
         found.append((post.flat_mean, post.cov, post.elbo.value))
-    _piecewise._threads.cache_clear()
+    _asked._threads.cache_clear()
     for each in found[1:]:
         for a, b in zip(each, found[0], strict=True):
             np.testing.assert_array_equal(a, b)
 
 
 def test_sums_are_in_pairs_and_in_order():
-    assert _piecewise.summed([(1.0,)]) == (1.0,)
+    assert _asked.summed([(1.0,)]) == (1.0,)
     order = [(f"{i}",) for i in range(7)]
-    assert _piecewise.summed(iter(order)) == ("0123456",)
+    assert _asked.summed(iter(order)) == ("0123456",)
     many = [(np.float64(0.1),)] * 100_000
-    assert abs(_piecewise.summed(many)[0] - 10_000) < 1e-9
+    assert abs(_asked.summed(many)[0] - 10_000) < 1e-9
 
 
 def test_reading_ahead_stops_where_nobody_reads():

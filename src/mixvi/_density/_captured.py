@@ -61,6 +61,9 @@ class _Captured:
     def __call__(self, *arguments: Any) -> Any:
         return self.function(*arguments)
 
+    def __reduce__(self) -> tuple:
+        return _Captured.of, (self.function,)
+
     def __hash__(self) -> int:
         return hash((self.function, tuple(map(id, self.captured))))
 

@@ -3,19 +3,21 @@
 import collections
 import math
 import threading
-from collections.abc import Generator, Iterable, Iterator
-from typing import Any, NamedTuple
+from collections.abc import Callable, Generator, Iterable, Iterator
+from typing import Any, NamedTuple, TypeVar
 
 import jax.tree_util as jtu
 import numpy as np
-from jaxtyping import PyTree
+from jaxtyping import Float, PyTree
 
 from .._errors import InputError
+from ._asked import Asked, in_threads
 from ._cut import LEAST_ROWS, Layout, Survey, cut
 from ._sources import Arrays, Chunks, Source, ahead
 from ._structure import listed
 from ._table_files import Csv, Parquet
 
+T = TypeVar("T")
 # Pieces that are read ahead.
 AHEAD = 4
 UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
@@ -198,6 +200,23 @@ class Pieces:
             yield from self._kept
             return
         yield from ahead(self._read(layout), AHEAD)
+
+    # --- questions ----------------------------------------------------------------------------
+
+    def answers(self, asked: Asked) -> Iterator[tuple[Any, ...]]:
+        """Of all pieces, in their order; of some pieces together their sum."""
+        return in_threads(self.read(), asked.of)
+
+    def by_row(self, asked: Asked) -> Iterator[Float[np.ndarray, " some"]]:
+        """What rows say, one after the other; not those that fill a piece up."""
+        return in_threads(self.read(), lambda piece: asked.of(piece)[0][: piece.n])
+
+    def each(self, look: Callable[[Piece, int], T]) -> Iterator[T]:
+        """`look` at every piece, with the number of rows before it, in their order."""
+        before = 0
+        for piece in self.read():
+            yield look(piece, before)
+            before += int(piece.n)
 
     # --- the first reading --------------------------------------------------------------------
 

@@ -3,6 +3,8 @@
 Nothing is compiled, so nothing is filled up: a piece is its own rows.
 """
 
+import dataclasses
+import functools
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 import jax.tree_util as jtu
@@ -90,12 +92,22 @@ class ModelPart:
         return self.template.with_rows(rows, its.y, its.weight, its.offset, bool(piece.is_first))
 
 
+@dataclasses.dataclass(frozen=True)
+class Given:
+    """A recipe that holds what it makes."""
+
+    part: ModelPart
+
+    def __call__(self) -> ModelPart:
+        return self.part
+
+
 class ModelInPieces(Piecewise):
     """What `Model.density` makes of pieces. `columns`: names of those that the table has, in the
     order in which the basis gets them."""
 
     def __init__(self, pieces: Pieces, part: ModelPart):
-        super().__init__(pieces, part)
+        super().__init__(pieces, part, Given(part))
         self.n_rows, self.columns = pieces.n_rows, part.table.columns
         self.values_at_once = max(1, MOST_AT_ONCE // (self.n_rows * self.n_predictors))
 
@@ -115,7 +127,7 @@ class ModelInPieces(Piecewise):
     def approached(self, point):
         if self.log_concave or self.n_predictors > 1 or self.part.minorant(point) is None:
             return point
-        return approached(lambda point: self._sum(lambda one: one.minorant(point)), point)
+        return approached(lambda point: self._sum("minorant", point), point)
 
 
 def in_pieces(
@@ -153,20 +165,24 @@ def _looked_at(
     taken = np.arange(min(n, most))
     if n > most and not isinstance(model.basis, Linear):
         taken = np.sort(np.random.default_rng([seed, n]).choice(n, most, replace=False))
-    before, found = 0, []
-    for number, piece in enumerate(pieces.read()):
-        _refuse(model.likelihood, table, piece, before, number)
-        its = table.of(piece)
-        mine = taken[(taken >= before) & (taken < before + len(its.y))] - before
-        found.append((its.x[mine], its.weight[mine]))
-        before += len(its.y)
-    x, weight = (np.concatenate(parts) for parts in zip(*found, strict=True))
+    look = functools.partial(_looked_into, model.likelihood, table, taken)
+    x, weight = (np.concatenate(parts) for parts in zip(*pieces.each(look), strict=True))
     return x, weight
 
 
-def _refuse(likelihood: Likelihood, table: Table, piece: Piece, before: int, number: int) -> None:
+def _looked_into(
+    likelihood: Likelihood, table: Table, taken: np.ndarray, piece: Piece, before: int
+) -> tuple[np.ndarray, np.ndarray]:
+    """Rows and weights of those that are taken."""
+    _refuse(likelihood, table, piece, before)
+    its = table.of(piece)
+    mine = taken[(taken >= before) & (taken < before + len(its.y))] - before
+    return its.x[mine], its.weight[mine]
+
+
+def _refuse(likelihood: Likelihood, table: Table, piece: Piece, before: int) -> None:
     n = int(piece.n)
-    where = f"piece {number} (rows {before} to {before + n - 1})"
+    where = f"rows {before} to {before + n - 1}"
     for path, leaf in jtu.tree_flatten_with_path(piece.rows)[0]:
         if leaf.dtype.kind == "f" and not np.isfinite(leaf[:n]).all():
             raise InputError(f"a model needs finite numbers: {named(path)} is infinite in {where}.")

@@ -1,0 +1,258 @@
+"""Data on Dask's workers: pieces stay there, questions go there, sums come back."""
+
+import contextlib
+import dataclasses
+import functools
+import math
+import uuid
+from collections.abc import Callable, Iterator
+from typing import Any
+
+import jax.tree_util as jtu
+import numpy as np
+
+from .._density._asked import Asked
+from .._density._cut import Layout
+from .._density._pieces import Piece, Pieces
+from .._errors import InputError, MixviError
+from . import _work
+
+# Questions that are on the way at a time, in partitions for each thread of a worker.
+RECIPES_KEPT = 8
+
+
+def dask(client: Any, data: Any, *, rows: int | None = None) -> "ClusterPieces":
+    """Data for `fit` and `laplace` that stay where Dask has them.
+
+    **Arguments:**
+
+    - `client`: a `distributed.Client`, or the scheduler's address, `"tcp://10.0.0.1:8786"`.
+    - `data`: a Dask data frame, a pytree (a dict, say) of Dask arrays cut alike along their first
+      axis, or a list of `dask.delayed` values, each a pytree of arrays or a frame. They are loaded
+      once and kept on the workers.
+    - `rows`: of a piece; left out, some 4 MiB of them.
+
+    **Returns:** what goes to `data=`, with a `mixvi.Additive` or a `mixvi.LinearPredictor`, and to
+    `mixvi.models.Model.density`. The numbers are those of one process, to rounding, and the same
+    from run to run whatever the order in which workers answer. A worker that dies is worked around:
+    what it held is loaded again.
+    """
+    client = client_of(client)
+    with spoken(client):
+        return ClusterPieces(client, _partitions(client, data), rows)
+
+
+class ClusterPieces(Pieces):
+    """Pieces that workers hold, partition by partition."""
+
+    def __init__(self, client: Any, partitions: list[Any], rows: int | None):
+        if rows is not None and (isinstance(rows, bool) or not isinstance(rows, int) or rows < 1):
+            raise InputError(f"cluster.dask: rows must be a positive integer, got {rows!r}.")
+        self.client, self._rows, self._kept = client, rows, None
+        surveys = self.submitted(_work.surveyed, partitions, range(len(partitions)))
+        layouts = client.gather(surveys)
+        there = [k for k, one in enumerate(layouts) if one is not None and one.n_rows]
+        if not there:
+            raise InputError("data: there are no rows.")
+        self._whole = _together([layouts[k] for k in there], there)
+        self.sizes = [layouts[k].n_rows for k in there]
+        size = self._size(self._whole)
+        self.held = [
+            client.submit(
+                _work.cut_up, partitions[k], k, self._whole, size, k == there[0], pure=False
+            )
+            for k in there
+        ]
+        self._recipes: dict[int, tuple[Any, Any]] = {}
+
+    @property
+    def layout(self) -> Layout:
+        return self._whole
+
+    @property
+    def n_pieces(self) -> int:
+        return sum(math.ceil(n / self.piece_rows) for n in self.sizes)
+
+    def first(self) -> Piece:
+        with spoken(self.client):
+            return self.client.submit(_work.first_of, self.held[0], pure=False).result()
+
+    def read(self) -> Any:
+        """All pieces, brought here a partition at a time."""
+        with spoken(self.client):
+            for one in self.held:
+                yield from one.result()
+
+    def each(self, look: Callable[[Piece, int], Any]) -> Iterator[Any]:
+        before = np.concatenate([[0], np.cumsum(self.sizes[:-1])]).tolist()
+        with spoken(self.client):
+            look_there = self.client.submit(_work.same, look, pure=False)
+            futures = self.submitted(_work.looked_at, self.held, look_there, before)
+            for one in futures:
+                yield from one.result()
+
+    def answers(self, asked: Asked) -> Iterator[tuple[Any, ...]]:
+        return self._answered(_work.answered, asked)
+
+    def by_row(self, asked: Asked) -> Iterator[Any]:
+        return self._answered(_work.answered_by_row, asked)
+
+    def _answered(self, work: Callable, asked: Asked) -> Iterator[Any]:
+        """In the order of the partitions, whoever comes first."""
+        with spoken(self.client):
+            arguments = self.client.submit(_work.same, asked.arguments, pure=False)
+            given = self._recipe(asked.recipe), asked.theta, asked.question, arguments
+            for one in self.submitted(work, self.held, *given):
+                yield one.result()
+
+    def _recipe(self, recipe: Callable) -> Any:
+        """On the workers, with a name by which they know what they have made of it."""
+        known = self._recipes.get(id(recipe))
+        if known is None:
+            named = self.client.submit(_work.same, (uuid.uuid4().hex, recipe), pure=False)
+            # The recipe is held, so that its number is not given again.
+            known = self._recipes[id(recipe)] = recipe, named
+            while len(self._recipes) > RECIPES_KEPT:
+                self._recipes.pop(next(iter(self._recipes)))
+        return known[1]
+
+    def submitted(self, work: Callable, over: Any, *given: Any) -> list[Any]:
+        """A task for each; of what is given, lists and ranges go one by one."""
+        return [
+            self.client.submit(
+                work,
+                one,
+                *(part[k] if isinstance(part, list | range) else part for part in given),
+                pure=False,
+            )
+            for k, one in enumerate(over)
+        ]
+
+
+def _together(layouts: list[Layout], numbers: list[int]) -> Layout:
+    """Of all partitions: all must hold the same, and what is not a whole number in one of them is
+    a real one in all."""
+    first = layouts[0]
+    types = list(first.dtypes)
+    for one, number in zip(layouts[1:], numbers[1:], strict=True):
+        same = one.form.names == first.form.names and one.form.tails == first.form.tails
+        if not same:
+            raise InputError(
+                f"data: partition {number} holds {_told(one)}, where partition {numbers[0]} holds "
+                f"{_told(first)}: all must hold the same."
+            )
+        both = zip(types, one.dtypes, strict=True)
+        types = [np.promote_types(a, b) for a, b in both]
+    n_rows = sum(one.n_rows for one in layouts)
+    return dataclasses.replace(first, dtypes=tuple(types), n_rows=n_rows)
+
+
+def _told(layout: Layout) -> str:
+    both = zip(layout.form.names, layout.form.tails, strict=True)
+    return ", ".join(f"{name} {tail or ''}".rstrip() for name, tail in both)
+
+
+# --- Dask -------------------------------------------------------------------------------------
+
+
+def client_of(client: Any) -> Any:
+    distributed = _distributed()
+    if isinstance(client, str):
+        try:
+            return distributed.Client(client, timeout="10s")
+        except (OSError, TimeoutError, ValueError) as err:
+            raise InputError(f"cluster: no scheduler answers at {client!r} ({err}).") from err
+    if not isinstance(client, distributed.Client):
+        raise InputError(
+            "cluster: the first argument is a distributed.Client or the scheduler's address, not "
+            f"{type(client).__name__}."
+        )
+    if client.asynchronous:
+        raise InputError("cluster: the client must not be asynchronous.")
+    return client
+
+
+def _distributed() -> Any:
+    try:
+        import distributed
+    except ImportError as err:
+        raise ImportError("a cluster needs Dask: pip install 'mixvi[cluster]'") from err
+    return distributed
+
+
+@contextlib.contextmanager
+def spoken(client: Any) -> Iterator[None]:
+    """What can happen to a cluster, in a sentence."""
+    import distributed
+
+    lost = (distributed.client.FutureCancelledError, distributed.scheduler.KilledWorker)
+    try:
+        yield
+    except MixviError:
+        raise
+    except lost as err:
+        if client.status != "running":
+            raise InputError(_gone(client)) from err
+        raise InputError(
+            "cluster: data were lost with the workers that held them, or one partition has killed "
+            f"several workers ({str(err).splitlines()[0]}). Data that Dask itself reads "
+            "(read_parquet, delayed functions) are read again; those that were scattered are not. "
+            "Where workers run out of memory, cut the data into more partitions."
+        ) from err
+    except (distributed.CommClosedError, distributed.TimeoutError, TimeoutError, OSError) as err:
+        if client.status == "running":
+            raise
+        raise InputError(_gone(client)) from err
+
+
+def _gone(client: Any) -> str:
+    where = client.scheduler.address if client.scheduler is not None else "its address"
+    return (
+        f"cluster: the scheduler at {where} went away. Start it and the fit again; with "
+        "checkpoint=path a fit goes on where it was."
+    )
+
+
+def _partitions(client: Any, data: Any) -> list[Any]:
+    """Futures of partitions, each a pytree of arrays or a frame."""
+    if hasattr(data, "to_delayed") and hasattr(data, "npartitions") and hasattr(data, "columns"):
+        return client.compute(data.to_delayed())
+    if isinstance(data, list) and data and all(_is_delayed(one) for one in data):
+        return client.compute(data)
+    leaves, tree = jtu.tree_flatten(data)
+    if not leaves or not all(hasattr(one, "to_delayed") and hasattr(one, "chunks") for one in leaves):
+        kinds = sorted({type(one).__name__ for one in leaves}) or [type(data).__name__]
+        raise InputError(
+            "cluster.dask: data are a Dask data frame, Dask arrays (in a dict, say) or a list of "
+            f"dask.delayed values, not {', '.join(kinds)}. Data of this machine: mixvi.Pieces."
+        )
+    return client.compute(_delayed_trees(leaves, tree))
+
+
+def _delayed_trees(leaves: list[Any], tree: Any) -> list[Any]:
+    import dask as dask_itself
+
+    cuts = {one.chunks[0] for one in leaves if one.ndim}
+    if any(not one.ndim for one in leaves) or len(cuts) != 1:
+        shown = ", ".join(str(one.chunks[:1]) for one in leaves)
+        raise InputError(
+            "cluster.dask: all arrays must be cut alike along their first axis, not "
+            f"{shown}: use rechunk."
+        )
+    (cut,) = cuts
+    if any(math.isnan(n) for n in cut):
+        raise InputError(
+            "cluster.dask: the sizes of the chunks are not known: call compute_chunk_sizes() first."
+        )
+    whole = [one.rechunk({k: -1 for k in range(1, one.ndim)}) for one in leaves]
+    blocks = [np.ravel(one.to_delayed()) for one in whole]
+    make = dask_itself.delayed(functools.partial(_tree_of, tree), pure=False)
+    return [make(*each) for each in zip(*blocks, strict=True)]
+
+
+def _tree_of(tree: Any, *leaves: Any) -> Any:
+    return jtu.tree_unflatten(tree, leaves)
+
+
+def _is_delayed(one: Any) -> bool:
+    return hasattr(one, "dask") and hasattr(one, "key") and not hasattr(one, "chunks")
