@@ -29,6 +29,7 @@ from ._protocol import Density, EvidenceSlopes, Expectation, Matrix, Rule
 from ._quadrature import PredictorDensity
 from ._target import Target
 
+
 class Part(Protocol):
     """A density that can be taken on any piece: what this adds; the first one adds the prior."""
 

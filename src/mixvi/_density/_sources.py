@@ -74,7 +74,7 @@ class Arrays(Source):
     def row(self, chunk, row, before):
         return f"row {before + row}"
 
-    def chunk(self, chunk):
+    def chunk(self, chunk: int) -> str:
         return "the arrays"
 
 

@@ -18,4 +18,5 @@ True
 """
 
 from ._dask import dask as dask
+from ._many import Results as Results
 from ._many import fit_many as fit_many

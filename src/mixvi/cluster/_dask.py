@@ -17,7 +17,7 @@ from .._density._pieces import Piece, Pieces
 from .._errors import InputError, MixviError
 from . import _work
 
-# Questions that are on the way at a time, in partitions for each thread of a worker.
+# What workers have made of them is kept there as long.
 RECIPES_KEPT = 8
 
 
@@ -183,14 +183,15 @@ def _distributed() -> Any:
 @contextlib.contextmanager
 def spoken(client: Any) -> Iterator[None]:
     """What can happen to a cluster, in a sentence."""
-    import distributed
+    from distributed.client import FutureCancelledError
+    from distributed.comm.core import CommClosedError
+    from distributed.scheduler import KilledWorker
 
-    lost = (distributed.client.FutureCancelledError, distributed.scheduler.KilledWorker)
     try:
         yield
     except MixviError:
         raise
-    except lost as err:
+    except (FutureCancelledError, KilledWorker) as err:
         if client.status != "running":
             raise InputError(_gone(client)) from err
         raise InputError(
@@ -199,7 +200,7 @@ def spoken(client: Any) -> Iterator[None]:
             "(read_parquet, delayed functions) are read again; those that were scattered are not. "
             "Where workers run out of memory, cut the data into more partitions."
         ) from err
-    except (distributed.CommClosedError, distributed.TimeoutError, TimeoutError, OSError) as err:
+    except (CommClosedError, TimeoutError, OSError) as err:
         if client.status == "running":
             raise
         raise InputError(_gone(client)) from err
@@ -220,7 +221,9 @@ def _partitions(client: Any, data: Any) -> list[Any]:
     if isinstance(data, list) and data and all(_is_delayed(one) for one in data):
         return client.compute(data)
     leaves, tree = jtu.tree_flatten(data)
-    if not leaves or not all(hasattr(one, "to_delayed") and hasattr(one, "chunks") for one in leaves):
+    if not leaves or not all(
+        hasattr(one, "to_delayed") and hasattr(one, "chunks") for one in leaves
+    ):
         kinds = sorted({type(one).__name__ for one in leaves}) or [type(data).__name__]
         raise InputError(
             "cluster.dask: data are a Dask data frame, Dask arrays (in a dict, say) or a list of "
@@ -230,7 +233,7 @@ def _partitions(client: Any, data: Any) -> list[Any]:
 
 
 def _delayed_trees(leaves: list[Any], tree: Any) -> list[Any]:
-    import dask as dask_itself
+    from dask.delayed import delayed
 
     cuts = {one.chunks[0] for one in leaves if one.ndim}
     if any(not one.ndim for one in leaves) or len(cuts) != 1:
@@ -246,7 +249,7 @@ def _delayed_trees(leaves: list[Any], tree: Any) -> list[Any]:
         )
     whole = [one.rechunk({k: -1 for k in range(1, one.ndim)}) for one in leaves]
     blocks = [np.ravel(one.to_delayed()) for one in whole]
-    make = dask_itself.delayed(functools.partial(_tree_of, tree), pure=False)
+    make = delayed(functools.partial(_tree_of, tree), pure=False)
     return [make(*each) for each in zip(*blocks, strict=True)]
 
 
