@@ -62,7 +62,7 @@ class _Captured:
         return self.function(*arguments)
 
     def __reduce__(self) -> tuple:
-        return _Captured.of, (self.function,)
+        return _captured, (self.function,)
 
     def __hash__(self) -> int:
         return hash((self.function, tuple(map(id, self.captured))))
@@ -113,7 +113,7 @@ class Kept:
 
     def __reduce__(self) -> tuple:
         """Pickled without what its function captures."""
-        return Kept.of, (self.index, self.path, self.leaf)
+        return _kept, (self.index, self.path, self.leaf)
 
 
 def _key(leaf: Any) -> Any:
@@ -139,3 +139,14 @@ class _Itself:
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, _Itself) and self.leaf is other.leaf
+
+
+# Functions by name: a method of a class travels as its code.
+
+
+def _captured(function: Any) -> _Captured:
+    return _Captured.of(function)
+
+
+def _kept(index: int, path: str, leaf: Any) -> Kept:
+    return Kept.of(index, path, leaf)

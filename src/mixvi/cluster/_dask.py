@@ -216,7 +216,7 @@ def _gone(client: Any) -> str:
 
 def _partitions(client: Any, data: Any) -> list[Any]:
     """Futures of partitions, each a pytree of arrays or a frame."""
-    if hasattr(data, "to_delayed") and hasattr(data, "npartitions") and hasattr(data, "columns"):
+    if not _is_delayed(data) and hasattr(data, "npartitions") and hasattr(data, "columns"):
         return client.compute(data.to_delayed())
     if isinstance(data, list) and data and all(_is_delayed(one) for one in data):
         return client.compute(data)
@@ -258,4 +258,11 @@ def _tree_of(tree: Any, *leaves: Any) -> Any:
 
 
 def _is_delayed(one: Any) -> bool:
-    return hasattr(one, "dask") and hasattr(one, "key") and not hasattr(one, "chunks")
+    # A delayed value has every attribute that it is asked for.
+    from dask.delayed import Delayed
+
+    return isinstance(one, Delayed)
+
+
+def _is_dask_array(one: Any) -> bool:
+    return not _is_delayed(one) and hasattr(one, "to_delayed") and hasattr(one, "chunks")
