@@ -221,9 +221,7 @@ def _partitions(client: Any, data: Any) -> list[Any]:
     if isinstance(data, list) and data and all(_is_delayed(one) for one in data):
         return client.compute(data)
     leaves, tree = jtu.tree_flatten(data)
-    if not leaves or not all(
-        hasattr(one, "to_delayed") and hasattr(one, "chunks") for one in leaves
-    ):
+    if not leaves or not all(_is_dask_array(one) for one in leaves):
         kinds = sorted({type(one).__name__ for one in leaves}) or [type(data).__name__]
         raise InputError(
             "cluster.dask: data are a Dask data frame, Dask arrays (in a dict, say) or a list of "
