@@ -91,7 +91,8 @@ def fit(
       real numbers where they stand alone in dicts, lists and tuples (`{"a": 0, "b": 0.5}`); arrays
       of them, and those in fields of a class, are then constants. A `Posterior` is a warm start.
     - `data`: passed on as the last argument: any pytree of arrays. A data frame (pandas, polars) is
-      a dict of its columns, `data["x"]`. New data of the same shape reuse compiled code.
+      a dict of its columns, `data["x"]`. New data of the same shape reuse compiled code. Of more
+      rows than memory holds: `mixvi.Pieces`, with a `mixvi.Additive` as log density.
     - `family`: what may adapt: "auto" (as much as pays: Laplace where that leaves less than 0.002
       nat to gain, otherwise the poorest of "mu", "eig" and "full" that does), "laplace" (nothing),
       "mu", "eig", "lr", "full", "diag", or an instance such as `mixvi.LowRank(rank=2)`.
