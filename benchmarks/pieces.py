@@ -215,8 +215,8 @@ def page() -> str:
     about = (
         f"Logistic regression with {FEATURES} features and a constant, from a Parquet file; fresh "
         "processes; reading and the verdict are counted, imports are not. mixvi keeps in memory "
-        f"what takes no more than 1 GiB. LPD of {TEST:,} other rows. CPU seconds hardly depend on "
-        "what else the machine does; the clock does."
+        f"what takes no more than 1 GiB. LPD of {TEST:,} other rows. On a "
+        "machine that does other work the clock counts that, too."
     )
     return "\n\n".join([tables.machine(), about, table(head, lines)])
 
