@@ -1,6 +1,7 @@
 """scikit-learn's world: checks, pipelines, searches, pandas, labels, weights; and bad tables."""
 
 import pickle
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -383,3 +384,31 @@ def test_rows_are_left_out_by_one_thread_too(monkeypatch):
     with threadpool_limits(2):
         MVIClassifier(n_basis=10).fit(x, y)
     assert threads == [{1}]
+
+
+def test_features_that_say_little_leave_the_level_alone():
+    """Counts around 5 with 40 weak features: nearly the constant alone is right. Under one prior
+    precision for both, slopes would be as wide as log 5 asks for."""
+    rng = np.random.default_rng(0)
+    x, x_test = rng.normal(size=(120, 40)), rng.normal(size=(2000, 40))
+    rate = 5 * np.exp(x_test @ (slopes := 0.02 * rng.normal(size=40)))
+    y = rng.poisson(5 * np.exp(x @ slopes))
+    model = MVIRegressor(noise="poisson", basis="linear", diagnostics=False).fit(x, y)
+
+    def loss(told):  # of the true rates
+        return float((rate * np.log(rate / told) - rate + told).mean())
+
+    assert loss(model.predict(x_test)) < 1.5 * loss(np.full(2000, y.mean()))
+    assert model.hyper_["log_alpha"] > np.log(50)
+
+
+@pytest.mark.parametrize("basis", ["linear", "rbf", "gp"])
+def test_large_counts_overflow_without_a_word(basis):
+    """A step of the search that goes too far is taken back; nobody else needs to know."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(60, 2))
+    y = rng.poisson(1000 * np.exp(x @ [0.3, -0.2]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        model = MVIRegressor(noise="poisson", basis=basis).fit(x, y)
+    assert abs(model.predict(x).mean() / y.mean() - 1) < 0.02

@@ -28,6 +28,7 @@ from jaxtyping import Float
 
 from .._errors import InputError, MixviError
 from .._watch import COMPILING, stage
+from ._captured import as_new
 from ._memory import factorises, jaxpr_bytes, n_cores
 from ._protocol import Density, EvidenceSlopes
 from ._target import Target, closed_jaxprs, precision_scope, traced_in
@@ -93,6 +94,7 @@ class Trace:
 
     def put(self, arrays: Any) -> Any:
         """On the device, or the mesh; what is laid out there stays as it is."""
+        arrays = as_new(arrays)
         if self.whole is None:
             return jax.device_put(arrays)
         return jtu.tree_map(
