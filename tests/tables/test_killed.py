@@ -53,7 +53,7 @@ cli.fit_table, _report.report = lambda *_: fitted, lambda *_: page
 mixvi_cli.main(["fit", "did.csv", "-t", "did"])
 """
 EARLIER = b"a whole file of an earlier run"
-PAGE = "".join(f"<p>{i}</p>\n" for i in range(500))  # shorter than a buffer, the model is longer
+PAGE = "".join(f"<p>{i}</p>\n" for i in range(200))  # shorter than a buffer, the model is longer
 MODEL, REPORT = "did.mvi", "did-report.html"
 
 
