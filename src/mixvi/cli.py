@@ -223,6 +223,12 @@ def _refuse_same(output: str, inputs: dict[str, str]) -> None:
 
 def _folder(output: str) -> None:
     path = Path(output)
+    try:
+        path.stat()
+    except FileNotFoundError:
+        pass
+    except OSError as err:  # a name that no file can have
+        raise InputError(f"{output!r} cannot be written: {err.strerror}.") from err
     if path.is_dir():
         raise InputError(f"{output!r} is a folder: name a file.")
     if not path.parent.is_dir():

@@ -2,6 +2,7 @@
 
 import io
 import json
+import os
 import zipfile
 import zlib
 from io import BufferedIOBase
@@ -100,11 +101,12 @@ def load(path: str | Path) -> TableModel:
 
 
 def _parts(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray], dict[str, Any]]:
-    if path.is_dir() or not path.exists():
-        what = "is a folder, not a model." if path.is_dir() else "does not exist."
-        raise InputError(f"the model {str(path)!r} {what}")
+    if os.path.isdir(path):  # `Path.is_dir` raises where a name is too long
+        raise InputError(f"the model {str(path)!r} is a folder, not a model.")
     try:
         file = open(path, "rb")  # noqa: SIM115
+    except FileNotFoundError as err:
+        raise InputError(f"the model {str(path)!r} does not exist.") from err
     except OSError as err:
         raise InputError(f"the model {str(path)!r} cannot be read: {err.strerror}.") from err
     with file:

@@ -80,7 +80,7 @@ def _quoted(path: Path) -> str:
 
 
 def _bytes(path: Path) -> bytes:
-    if path.is_dir():
+    if os.path.isdir(path):  # `Path.is_dir` raises where a name is too long
         raise InputError(f"{_quoted(path)} is a folder, not a file.")
     try:
         content = path.read_bytes()
