@@ -220,6 +220,47 @@ def test_perfectly_separable_data_keep_sane_probabilities():
     assert np.isfinite(model.hyper_["log_alpha"])
 
 
+def test_a_large_offset_changes_nothing():
+    """Of numbers around 1e11 float64 keeps five decimals."""
+    rng = np.random.default_rng(0)
+    z = rng.standard_normal((200, 1))
+    y = z[:, 0] + 0.1 * rng.standard_normal(200)
+    near, far = (MVIRegressor(basis="linear").fit(z + by, y) for by in (0, 1e11))
+    np.testing.assert_allclose(far.coef_, near.coef_, rtol=1e-4)
+    assert far.score(z + 1e11, y) == pytest.approx(near.score(z, y), abs=1e-5)
+
+
+def test_columns_that_rounding_hides_are_named():
+    rng = np.random.default_rng(0)
+    x = pd.DataFrame({"a": rng.standard_normal(50), "far": 1e16 + 2.0 * (np.arange(50) % 2)})
+    model = MVIRegressor(basis="linear", noise="gaussian")
+    with pytest.warns(UserWarning, match="the column 'far' varies so little"):
+        model.fit(x, x["a"] + 1)
+    assert model.coef_[1] == 0
+    model.fit(x.assign(far=0.1), x["a"] + 1)  # a constant is no news
+
+
+def test_means_and_spreads_far_from_zero():
+    """Against exact arithmetic; what is a constant is one to the last bit."""
+    from fractions import Fraction
+
+    from mixvi._arrays._scale import mean_and_sd, told_from_constant
+
+    rng = np.random.default_rng(0)
+    for size in (1e-300, 1.0, 1e295):
+        x = size * (1e9 + rng.standard_normal((300, 1)))
+        exact = [Fraction(one) for one in x[:, 0].tolist()]
+        mean = sum(exact) / 300
+        sd = float(sum((one - mean) ** 2 for one in exact) / 300 / Fraction(size) ** 2) ** 0.5
+        found = mean_and_sd(x, np.full(300, 1 / 300))
+        assert found[0][0] == pytest.approx(float(mean), rel=1e-15)
+        assert found[1][0] / size == pytest.approx(sd, rel=1e-12)
+    constant = np.full((1000, 1), 0.1) * [[1, 1e300, 1e-300, 0, 3]]
+    assert not told_from_constant(constant).any()
+    noise = 0.3 * (1 + np.finfo(float).eps * rng.integers(0, 3, (1000, 1)))
+    assert not told_from_constant(noise).any()
+
+
 def test_constant_columns_and_duplicates_change_nothing(moons):
     padded = np.c_[X, np.full(60, 1e9), np.zeros(60)]
     model = MVIClassifier(**SMALL).fit(padded, Y)

@@ -72,6 +72,7 @@ class MVIBase(BaseEstimator):
         self._check_settings()
         _tell_constant(x)
         self._standardise(x, weight)
+        self._tell_rounding(x)
         data, seed = Data.of(self._scaled(x), y, weight), self._seed()
         with blas_for(len(y)), np.errstate(all="ignore"):
             choice = self._chosen(data, likelihood, seed)
@@ -228,6 +229,23 @@ class MVIBase(BaseEstimator):
         self._centre, self._scale = np.zeros(x.shape[1]), np.ones(x.shape[1])
         if self.standardise:
             self._centre, self._scale = standardiser(x, weight)
+
+    def _tell_rounding(self, x: Table) -> None:
+        """A constant column teaches nothing, silently; of one that only seems to be, it is said."""
+        lost = np.flatnonzero(np.isinf(self._scale) & (x != x[0]).any(0))
+        if not len(lost):
+            return
+        names = getattr(self, "feature_names_in_", np.arange(x.shape[1]))
+        shown = ", ".join(repr(name) for name in names[lost[:6]].tolist())
+        several = (
+            f"s {shown}{', ...' * (len(lost) > 6)} vary" if len(lost) > 1 else f" {shown} varies"
+        )
+        warnings.warn(
+            f"the column{several} so little beside the size of its numbers that rounding hides it, "
+            "and counts as constant: take away what all rows share before it becomes float64.",
+            UserWarning,
+            stacklevel=4,
+        )
 
     def _scaled(self, x: Table) -> Table:
         return (x - self._centre) / self._scale
