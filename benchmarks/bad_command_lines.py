@@ -34,6 +34,7 @@ def decimals() -> str:
 
 
 TEXTS = [f"customer {i}" for i in range(100)]
+POINTS = column("price", ["950", "1.250"]).replace(",", ";")
 NEW = "predict good.mvi t.csv"
 
 # What is wrong, the content of t.csv, and the command line.
@@ -55,6 +56,11 @@ CASES: list[tuple[str, str | bytes | None, str]] = [
     ("infinity", cell("27,", "inf,"), FIT),
     ("a huge integer", cell("27,", "123456789012345678901234567890,"), FIT),
     ("decimal commas", decimals(), FIT),
+    ("points between thousands", POINTS, f"{FIT} --decimal ,"),
+    ("commas between thousands", column("price", ['"1,250.50"', "950"]), FIT),
+    ("a currency", column("price", ["$950", "$870"]), FIT),
+    ("a text that stands for no value", column("region", ["EU", "NA"]), FIT),
+    ("a number beyond all others", cell("27,", "1e300,"), FIT),
     ("dates", column("when", ["2026-01-02", "2026-02-03"]), FIT),
     ("one class", GOOD.replace(",b\n", ",a\n"), FIT),
     ("text where numbers are asked for", GOOD, f"{FIT} --task regress"),

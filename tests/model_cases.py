@@ -39,10 +39,15 @@ def table(n=N, features=FEATURES, seed=0):
     return np.random.default_rng(seed).standard_normal((n, features))
 
 
+# The constant has a prior precision of its own.
+OWN_CONSTANT = {"linear, own constant": 0.3, "rbf, own constant": 0.2}
+
+
 def density_of(basis, likelihood, seed=2, **options):
     """Weights, an offset and hyperparameters that are nothing special."""
     rng = np.random.default_rng(seed)
-    model, y = models.Model(BASES[basis], LIKELIHOODS[likelihood][0]), LIKELIHOODS[likelihood][1]
+    own, (likelihood, y) = OWN_CONSTANT.get(basis), LIKELIHOODS[likelihood]
+    model = models.Model(BASES[basis.removesuffix(", own constant")], likelihood, True, own)
     outputs = model.likelihood.n_outputs
     given = {
         "weight": rng.uniform(0.5, 2, N),

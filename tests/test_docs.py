@@ -20,6 +20,7 @@ LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 PICTURE = re.compile(r"!\[([^\]]*)\]\(([^)\s]+)\)")
 # Of a page that is about other libraries: its code runs where these are installed.
 NEEDS = {"docs/numpyro.md": ("numpyro",), "docs/pymc.md": ("pymc", "bambi")}
+NEEDS |= {"docs/pieces.md": ("pyarrow",)}
 LIBRARIES = ("arviz", "numpyro", "pandas", "pymc")
 # Warnings of theirs, not of ours.
 THEIRS = ("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore:::pytensor")

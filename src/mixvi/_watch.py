@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 COMPILING, MODE, FAMILY, DRAWS, VERDICT = "compiling", "mode", "family", "draws", "verdict"
+# Data in pieces, looked at for the first time.
+READING = "reading"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -97,7 +99,7 @@ def stage(name: str) -> Iterator[None]:
     if name == MODE:
         watch.bound = watch.gain_left = None
     # What a callback raises must not pass for an error of the function that is compiled.
-    if name != COMPILING:
+    if name not in (COMPILING, READING):
         watch.told()
     yield
     watch.stage = before

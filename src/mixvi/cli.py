@@ -5,9 +5,12 @@ only said goes to stderr. Colours and progress are for terminals alone.
 """
 
 import argparse
+import contextlib
 import csv
+import dataclasses
 import io
 import json
+import math
 import os
 import sys
 import traceback
@@ -16,13 +19,17 @@ from pathlib import Path
 from typing import Any
 
 from ._errors import InputError, MixviError
+from ._law._store import is_special
 from .tables import (
     Asked,
     Fitted,
     Options,
+    Raw,
     TableModel,
     Wishes,
+    _kinds,
     _words,
+    check_writable,
     fit_table,
     load,
     save,
@@ -40,14 +47,19 @@ def run(args: argparse.Namespace) -> int:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")  # a terminal that lacks a letter
     try:
-        return commands[args.command](args)
+        code = commands[args.command](args)
+        sys.stdout.flush()
+        return code
     except (MixviError, ImportError) as err:
         return _failed(args, str(err), WRONG)
     except MemoryError:
         return _failed(args, "there is not enough memory for this table.", WRONG)
     except BrokenPipeError:  # whoever reads has seen enough
-        sys.stdout = open(os.devnull, "w")  # noqa: SIM115
+        _mute()
         return FINE
+    except OSError as err:  # a disk that is full, say
+        what = repr(err.filename) if err.filename else "the output"
+        return _failed(args, f"{what} cannot be written: {err.strerror or err}.", WRONG)
     except KeyboardInterrupt:
         return _failed(args, "interrupted.", INTERRUPTED)
     except Exception as err:
@@ -59,10 +71,21 @@ def run(args: argparse.Namespace) -> int:
 
 def _failed(args: argparse.Namespace, sentence: str, code: int) -> int:
     sentence = " ".join(sentence.split())
-    if args.json:
-        print(json.dumps({"error": sentence, "code": code}))
+    try:
+        if args.json:
+            print(json.dumps({"error": sentence, "code": code}))
+        sys.stdout.flush()
+    except OSError:
+        _mute()
     print(f"mixvi {args.command}: {sentence}", file=sys.stderr)
     return code
+
+
+def _mute() -> None:
+    """Where stdout takes nothing: Python would try once more at its end, and complain."""
+    with contextlib.suppress(OSError):
+        os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
+    sys.stdout = open(os.devnull, "w")  # noqa: SIM115
 
 
 # --- the commands -----------------------------------------------------------------------------
@@ -90,7 +113,7 @@ def fit(args: argparse.Namespace) -> int:
     said = _words.judgement(fitted.model)
     if args.json:
         made = {"model": model_path, "report": report_path, **_words.as_json(fitted.model)}
-        print(json.dumps(made, allow_nan=False))
+        print(_as_json(made))
     else:
         _print_fit(fitted, said, model_path, report_path)
     return UNTRUSTED if said.level == _words.BAD else FINE
@@ -99,26 +122,27 @@ def fit(args: argparse.Namespace) -> int:
 def predict(args: argparse.Namespace) -> int:
     if args.output:
         _refuse_same(args.output, {"the model": args.model, "the file to predict": args.data})
-        _folder(args.output)
+        check_writable(args.output)
     model = load(args.model)
     raw, predicted, notes = model.predict_file(args.data, _options(args), args.interval)
     columns: dict[str, list[Any]] = dict(predicted.columns())
+    beside = None
     if args.with_input:
         if both := [name for name in raw.names if name in columns]:
             raise InputError(f"--with-input: the file has a column {both[0]!r} already: rename it.")
-        columns = {**raw.cells, **columns}
+        beside = raw
     for note in notes:
         print(f"note: {note}", file=sys.stderr)
     if args.output:
-        _write_table(args.output, columns)
+        _write_table(args.output, columns, beside)
     if args.json:
         head = {"model": args.model, "data": args.data, "rows": raw.n_rows, "notes": notes}
-        body = {"output": args.output} if args.output else {"predictions": columns}
+        body = {"output": args.output} if args.output else {"predictions": _with(beside, columns)}
         print(json.dumps(head | body, allow_nan=False))
     elif args.output:
         print(f"Wrote {args.output}: {raw.n_rows:,} rows, {', '.join(predicted.columns())}.")
     else:
-        print(_as_csv(columns), end="")
+        print(_as_csv(_with(beside, columns)), end="")
     return FINE
 
 
@@ -126,7 +150,7 @@ def explain(args: argparse.Namespace) -> int:
     model = load(args.model)
     said = _words.judgement(model)
     if args.json:
-        print(json.dumps({"version": model.facts["version"], **_words.as_json(model)}))
+        print(_as_json({"version": model.facts["version"], **_words.as_json(model)}))
     else:
         print(f"A model of {model.target.name!r}, written by mixvi {model.facts['version']}.\n")
         print("\n".join(_words.understood(model)))
@@ -186,7 +210,9 @@ class Stages:
 
 
 def _options(args: argparse.Namespace) -> Options:
-    return Options(args.separator, args.decimal, args.encoding)
+    made = Options(args.separator, args.decimal, args.encoding, args.thousands)
+    missing = getattr(args, "missing", None)  # a model remembers what it was in training
+    return made if missing is None else dataclasses.replace(made, missing=tuple(missing))
 
 
 def _outputs(args: argparse.Namespace) -> tuple[str, str | None]:
@@ -195,10 +221,10 @@ def _outputs(args: argparse.Namespace) -> tuple[str, str | None]:
     report = None if args.no_report else (args.report or f"{stem}-report.html")
     inputs = {"the table": args.data}
     _refuse_same(model, inputs)
-    _folder(model)
+    check_writable(model)
     if report is not None:
         _refuse_same(report, inputs | {"the model": model})
-        _folder(report)
+        check_writable(report)
         _needs_for_reports()
     return model, report
 
@@ -217,16 +243,8 @@ def _needs_for_reports() -> None:
 
 def _refuse_same(output: str, inputs: dict[str, str]) -> None:
     for what, path in inputs.items():
-        if Path(output).resolve() == Path(path).resolve():
+        if Path(output).resolve() == Path(path).resolve() and not is_special(Path(output)):
             raise InputError(f"{output!r} is {what}: write to another file.")
-
-
-def _folder(output: str) -> None:
-    path = Path(output)
-    if path.is_dir():
-        raise InputError(f"{output!r} is a folder: name a file.")
-    if not path.parent.is_dir():
-        raise InputError(f"{output!r}: there is no folder {str(path.parent)!r}.")
 
 
 def _write_report(fitted: Fitted, path: str, model_path: str) -> None:
@@ -236,7 +254,12 @@ def _write_report(fitted: Fitted, path: str, model_path: str) -> None:
     write_atomically(path, page.encode())
 
 
-def _write_table(path: str, columns: dict[str, list[Any]]) -> None:
+def _with(beside: Raw | None, columns: dict[str, list[Any]]) -> dict[str, list[Any]]:
+    return columns if beside is None else {**beside.cells, **columns}
+
+
+def _write_table(path: str, columns: dict[str, list[Any]], beside: Raw | None) -> None:
+    """`beside`: the file that was read, whose columns come first; Parquet keeps their types."""
     if Path(path).suffix.lower() in (".parquet", ".pq"):
         try:
             import pyarrow as pa
@@ -244,10 +267,31 @@ def _write_table(path: str, columns: dict[str, list[Any]]) -> None:
         except ImportError as err:
             raise ImportError("Parquet files need pyarrow: pip install 'mixvi[cli]'") from err
         content = io.BytesIO()
-        pq.write_table(pa.table(columns), content)
+        if beside is None:
+            table = pa.table(columns)
+        else:
+            table = beside.table
+            if table is None:
+                table = pa.table({name: _kinds.typed(beside, name) for name in beside.names})
+            for name, values in columns.items():
+                table = table.append_column(name, pa.array(values))
+        pq.write_table(table, content)
         write_atomically(path, content.getvalue())
     else:
-        write_atomically(path, _as_csv(columns).encode())
+        write_atomically(path, _as_csv(_with(beside, columns)).encode())
+
+
+def _as_json(made: dict[str, Any]) -> str:
+    """JSON has no infinities: null is in their place."""
+
+    def finite(value: Any) -> Any:
+        if isinstance(value, dict):
+            return {key: finite(one) for key, one in value.items()}
+        if isinstance(value, list | tuple):
+            return [finite(one) for one in value]
+        return None if isinstance(value, float) and not math.isfinite(value) else value
+
+    return json.dumps(finite(made), allow_nan=False)
 
 
 def _as_csv(columns: dict[str, list[Any]]) -> str:

@@ -12,7 +12,7 @@ import numpy as np
 from jax.scipy.special import logsumexp
 from jaxtyping import Array, Float, PyTree
 
-from ._density._captured import joined, split
+from ._density._captured import as_new, joined, split
 from ._density._data import cast_leaves, unframed
 from ._density._target import precision_scope
 from ._errors import InputError
@@ -81,7 +81,7 @@ def log_predictive_density(
                 index = np.minimum(np.arange(begin, begin + tall), n_draws - 1)
                 counted = np.arange(begin, begin + tall) < n_draws
                 w = jtu.tree_map(lambda leaf: leaf[index], draws)  # noqa: B023
-                sums, peaks = _block(arrays, function, w, form, some, real, counted)
+                sums, peaks = _block(as_new(arrays), function, w, form, some, real, counted)
                 over_draws[index[counted]] += np.asarray(sums)[counted]
                 where = points[real]
                 over_points[where] = np.logaddexp(over_points[where], np.asarray(peaks)[real])

@@ -79,6 +79,14 @@ def _fit(it: argparse.ArgumentParser) -> None:
         choices=("median",),
         help="fill missing numbers with the median, missing categories with the most frequent",
     )
+    columns.add_argument(
+        "--missing",
+        nargs="*",
+        action="extend",
+        metavar="TEXT",
+        help="cells that stand for no value, in any case, beside empty ones (left out: NA N/A #N/A "
+        "NaN null ?; with nothing after it: empty cells alone)",
+    )
     model = it.add_argument_group("model")
     model.add_argument(
         "--family",
@@ -133,6 +141,12 @@ def _reading(it: argparse.ArgumentParser) -> None:
         "--separator", type=_separator, metavar="CHAR", help="between cells (found when left out)"
     )
     reading.add_argument("--decimal", choices=(".", ","), default=".", help="the decimal sign (.)")
+    reading.add_argument(
+        "--thousands",
+        type=_thousands,
+        metavar="CHAR",
+        help="between groups of three digits: one of , . ' or 'space' (none when left out)",
+    )
     reading.add_argument("--encoding", help="UTF-8 when left out")
 
 
@@ -161,6 +175,13 @@ def _separator(text: str) -> str:
     text = {"\\t": "\t", "tab": "\t"}.get(text, text)
     if len(text) != 1 or text in '"\r\n':
         raise argparse.ArgumentTypeError(f"one character (or 'tab'), not {text!r}")
+    return text
+
+
+def _thousands(text: str) -> str:
+    text = {"space": " "}.get(text, text)
+    if len(text) != 1 or text.isalnum() or text in '"+-\r\n':
+        raise argparse.ArgumentTypeError(f"one sign (or 'space'), not {text!r}")
     return text
 
 

@@ -6,7 +6,7 @@ import pytest
 from scipy import special
 
 import mixvi
-from mixvi._arrays._draws import FRESH, default_draws, generator
+from mixvi._arrays._draws import FRESH, default_draws, generator, key_words
 from mixvi._arrays._sobol import MOST_DIMS, normal_quantile, sobol
 
 
@@ -38,6 +38,20 @@ def test_draws_are_normal(kind):
         if kind is mixvi.Sobol:
             error *= 0.25
         assert (z**power).mean() == pytest.approx(moment, abs=error)
+
+
+@pytest.mark.parametrize(
+    ("key", "sentence"),
+    [
+        (-1, "must not be negative, got -1"),
+        (0.5, "not float"),
+        (True, "not bool"),
+        ("0", "not str"),
+    ],
+)
+def test_other_keys_are_refused(key, sentence):
+    with pytest.raises(mixvi.InputError, match=sentence):
+        key_words(key)
 
 
 def test_jax_keys_and_integers():

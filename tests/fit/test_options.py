@@ -10,7 +10,7 @@ from mixvi._fit._options import DEFAULTS, FitOptions, LaplaceOptions, Options, c
 
 OWN = {"log_density", "init", "data", "hyper", "constraints"}
 BATCHES = {"init_batched", "hyper_batched", "strategy", "progress", "throw"}
-ATTENDED = {"throw", "progress", "callback", "on_interrupt"}
+ATTENDED = {"throw", "progress", "callback", "on_interrupt", "checkpoint"}
 
 
 def normal(w, data=0.0):

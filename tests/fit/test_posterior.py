@@ -192,6 +192,12 @@ def test_quantiles_of_simplexes_and_ordered_vectors_are_those_of_draws():
     np.testing.assert_array_equal(found["pi"], post.quantiles(probs)["pi"])
 
 
+def test_a_fit_that_failed_has_no_weights():
+    failed = mixvi.laplace(lambda w: 0.0 * w, 1.0, throw=False)
+    with pytest.raises(mixvi.InputError, match="importance_weights: this fit failed"):
+        failed.importance_weights(100, log_density=lambda w: -(w**2))
+
+
 def test_a_fit_that_failed_has_no_quantiles():
     post = mixvi.laplace(lambda w: 0.0 * w, 1.0, constraints={"w": "positive"}, throw=False)
     assert np.isnan(post.quantiles([0.1, 0.9])).all()

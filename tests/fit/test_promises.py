@@ -167,3 +167,20 @@ def test_captured_arrays_have_the_precision_of_who_asks(jitted, before, monkeypa
         assert jax.jit(log_density)(1.0).dtype == np.float32
         assert jax.grad(log_density)(1.0).dtype == np.float32
     assert len(forgotten) <= before
+
+
+def test_data_that_a_float32_program_holds_are_not_rounded():
+    """JAX has one float32 version of an array that a program captured, also as an argument."""
+    y = np.random.default_rng(4).standard_normal(50)
+
+    def log_density(w, data):
+        return -0.5 * ((data - w) ** 2).sum()
+
+    with jax.enable_x64(False):
+        held = jax.jit(lambda: (jnp.asarray(y) * y).sum())
+        held()
+        post = mixvi.fit(log_density, 0.0, y, diagnostics=False)
+        assert float(post.mean) == pytest.approx(y.mean(), abs=1e-12)
+        posts = mixvi.fit_many(log_density, 0.0, y[None], diagnostics=False)
+        assert float(posts.mean[0]) == pytest.approx(y.mean(), abs=1e-12)
+        held()

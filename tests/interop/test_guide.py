@@ -60,6 +60,8 @@ def test_predictive():
 
 def test_inside_svi():
     """Begins at the best bound, which steps do not lift."""
+    with pytest.raises(mixvi.InputError, match="not fitted yet"):
+        mvi.AutoMVI(line).sample_posterior(jax.random.key(0), {})
     guide = mvi.AutoMVI(line)
     svi = SVI(line, guide, numpyro.optim.Adam(1e-4), Trace_ELBO(num_particles=200))
     state = svi.init(jax.random.key(0), X, Y)
@@ -88,6 +90,8 @@ def test_refusals():
         Predictive(line, guide=mvi.AutoMVI(line), params={}, num_samples=2)(jax.random.key(0), X)
     with pytest.raises(mixvi.InputError, match="param site 'sd'"):
         mvi.AutoMVI(with_param).fit(0, Y)
+    with pytest.raises(mixvi.InputError, match="not fitted yet"):
+        mvi.AutoMVI(line).sample_posterior(jax.random.key(0), {})
     guide = mvi.AutoMVI(line)
     svi = SVI(line, guide, numpyro.optim.Adam(1e-3), TraceMeanField_ELBO())
     with pytest.raises(mixvi.InputError, match=r"before jax\.jit"):

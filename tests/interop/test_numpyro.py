@@ -466,3 +466,30 @@ def test_numpyro_is_missing():
         "else:\n    raise AssertionError\n"
     )
     subprocess.run([sys.executable, "-c", code], check=True)
+
+
+def test_after_nuts_a_fit_goes_on():
+    """NUTS keeps programs in float32 that hold the same array."""
+    y = np.random.default_rng(0).normal(size=50)
+
+    def model(y):
+        numpyro.sample("y", dist.Normal(numpyro.sample("mu", dist.Normal(0, 5)), 1), obs=y)
+
+    fitted = mvi.fit(model, y)
+    sampler = numpyro.infer.MCMC(
+        numpyro.infer.NUTS(model), num_warmup=20, num_samples=20, progress_bar=False
+    )
+    sampler.run(jax.random.key(0), y)
+    assert fitted.labelled(50) is not None
+    again = mvi.fit(model, y)
+    np.testing.assert_array_equal(again.mean["mu"], fitted.mean["mu"])
+
+
+def test_half_observed_sites_are_named():
+    def model(y, here):
+        numpyro.sample(
+            "y", dist.Normal(numpyro.sample("m", dist.Normal(0, 1)), 1), y, obs_mask=here
+        )
+
+    with pytest.raises(mixvi.InputError, match="site 'y' has an obs_mask"):
+        mvi.fit(model, Y, Y > 0)

@@ -380,3 +380,15 @@ def test_many_posteriors_with_labels_that_switch():
     posts = mixvi.fit_many(mixture, np.array([-1.0, 1.0]), ys)
     assert [post.trust for post in posts] == ["reject", "reject"]
     assert [len(post.modes) for post in posts] == [2, 2]
+
+
+def test_a_mode_about_a_turn_away_is_not_taken_for_a_period():
+    """Two normals, of another height, 6 apart, which is nearly 2 pi."""
+
+    def log_density(w):
+        return jnp.logaddexp(jnp.log(0.9) - 0.5 * w**2, jnp.log(0.1) - 0.5 * (w - 6) ** 2)
+
+    post = mixvi.fit(log_density, 0.1)
+    assert post.trust == "reject"
+    assert "eriod" not in post.verdict
+    assert [one.relation for one in post.modes[1:]] == [()]

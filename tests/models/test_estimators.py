@@ -1,6 +1,7 @@
 """scikit-learn's world: checks, pipelines, searches, pandas, labels, weights; and bad tables."""
 
 import pickle
+import warnings
 
 import numpy as np
 import pandas as pd
@@ -219,6 +220,47 @@ def test_perfectly_separable_data_keep_sane_probabilities():
     assert np.isfinite(model.hyper_["log_alpha"])
 
 
+def test_a_large_offset_changes_nothing():
+    """Of numbers around 1e11 float64 keeps five decimals."""
+    rng = np.random.default_rng(0)
+    z = rng.standard_normal((200, 1))
+    y = z[:, 0] + 0.1 * rng.standard_normal(200)
+    near, far = (MVIRegressor(basis="linear").fit(z + by, y) for by in (0, 1e11))
+    np.testing.assert_allclose(far.coef_, near.coef_, rtol=1e-4)
+    assert far.score(z + 1e11, y) == pytest.approx(near.score(z, y), abs=1e-5)
+
+
+def test_columns_that_rounding_hides_are_named():
+    rng = np.random.default_rng(0)
+    x = pd.DataFrame({"a": rng.standard_normal(50), "far": 1e16 + 2.0 * (np.arange(50) % 2)})
+    model = MVIRegressor(basis="linear", noise="gaussian")
+    with pytest.warns(UserWarning, match="the column 'far' varies so little"):
+        model.fit(x, x["a"] + 1)
+    assert model.coef_[1] == 0
+    model.fit(x.assign(far=0.1), x["a"] + 1)  # a constant is no news
+
+
+def test_means_and_spreads_far_from_zero():
+    """Against exact arithmetic; what is a constant is one to the last bit."""
+    from fractions import Fraction
+
+    from mixvi._arrays._scale import mean_and_sd, told_from_constant
+
+    rng = np.random.default_rng(0)
+    for size in (1e-300, 1.0, 1e295):
+        x = size * (1e9 + rng.standard_normal((300, 1)))
+        exact = [Fraction(one) for one in x[:, 0].tolist()]
+        mean = sum(exact) / 300
+        sd = float(sum((one - mean) ** 2 for one in exact) / 300 / Fraction(size) ** 2) ** 0.5
+        found = mean_and_sd(x, np.full(300, 1 / 300))
+        assert found[0][0] == pytest.approx(float(mean), rel=1e-15)
+        assert found[1][0] / size == pytest.approx(sd, rel=1e-12)
+    constant = np.full((1000, 1), 0.1) * [[1, 1e300, 1e-300, 0, 3]]
+    assert not told_from_constant(constant).any()
+    noise = 0.3 * (1 + np.finfo(float).eps * rng.integers(0, 3, (1000, 1)))
+    assert not told_from_constant(noise).any()
+
+
 def test_constant_columns_and_duplicates_change_nothing(moons):
     padded = np.c_[X, np.full(60, 1e9), np.zeros(60)]
     model = MVIClassifier(**SMALL).fit(padded, Y)
@@ -301,7 +343,7 @@ def test_a_table_whose_rows_are_all_the_same(basis):
     hyper = {name: float(np.exp(value)) for name, value in model.hyper_.items()}
     v = {
         "rbf": lambda: 2 / hyper["log_alpha"],
-        "linear": lambda: 1 / hyper["log_alpha"],
+        "linear": lambda: 5.0**2,  # the constant's own
         "gp": lambda: 1 + hyper["log_amplitude"] ** 2,
     }[basis]()
     precision = 40 / hyper["log_sigma"] ** 2
@@ -383,3 +425,31 @@ def test_rows_are_left_out_by_one_thread_too(monkeypatch):
     with threadpool_limits(2):
         MVIClassifier(n_basis=10).fit(x, y)
     assert threads == [{1}]
+
+
+def test_features_that_say_little_leave_the_level_alone():
+    """Counts around 5 with 40 weak features: nearly the constant alone is right. Under one prior
+    precision for both, slopes would be as wide as log 5 asks for."""
+    rng = np.random.default_rng(0)
+    x, x_test = rng.normal(size=(120, 40)), rng.normal(size=(2000, 40))
+    rate = 5 * np.exp(x_test @ (slopes := 0.02 * rng.normal(size=40)))
+    y = rng.poisson(5 * np.exp(x @ slopes))
+    model = MVIRegressor(noise="poisson", basis="linear", diagnostics=False).fit(x, y)
+
+    def loss(told):  # of the true rates
+        return float((rate * np.log(rate / told) - rate + told).mean())
+
+    assert loss(model.predict(x_test)) < 1.5 * loss(np.full(2000, y.mean()))
+    assert model.hyper_["log_alpha"] > np.log(50)
+
+
+@pytest.mark.parametrize("basis", ["linear", "rbf", "gp"])
+def test_large_counts_overflow_without_a_word(basis):
+    """A step of the search that goes too far is taken back; nobody else needs to know."""
+    rng = np.random.default_rng(0)
+    x = rng.normal(size=(60, 2))
+    y = rng.poisson(1000 * np.exp(x @ [0.3, -0.2]))
+    with warnings.catch_warnings():
+        warnings.simplefilter("error", RuntimeWarning)
+        model = MVIRegressor(noise="poisson", basis=basis).fit(x, y)
+    assert abs(model.predict(x).mean() / y.mean() - 1) < 0.02

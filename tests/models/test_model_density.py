@@ -20,6 +20,8 @@ ALL = [
     for basis in BASES
     for likelihood in (WITH_KERNELS if basis.startswith("gp") else LIKELIHOODS)
 ]
+ALL += [("linear, own constant", "poisson"), ("rbf, own constant", "bernoulli")]
+ALL += [("rbf, own constant", "softmax"), ("linear, own constant", "student_t")]
 
 
 @pytest.fixture(autouse=True, scope="module")
@@ -54,7 +56,9 @@ def test_the_log_density_is_what_it_says(density):
     alpha = np.exp(density.hyper.get("log_alpha", 0.0))
     eta = (design @ w.reshape(density.n_predictors, -1).T).squeeze() + density.offset
     rows = density.likelihood.log_prob(density.y, eta, density.hyper)
-    prior = stats.norm(0, alpha**-0.5).logpdf(w).sum()
+    precision = np.full((density.n_predictors, density.n_weights), alpha)
+    precision[:, -1] = density.precision.constant or alpha
+    prior = stats.norm(0, precision.ravel() ** -0.5).logpdf(w).sum()
     weak = density.basis.log_prior(density.hyper, density.shared)
     weak += density.likelihood.log_prior(density.hyper)
     if "log_alpha" in density.hyper:

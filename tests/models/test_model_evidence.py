@@ -15,6 +15,7 @@ from model_cases import BASES, LIKELIHOODS, density_of, differences, table
 PAIRS = [(basis, "student_t, df learnt") for basis in BASES]
 PAIRS += [("rbf", likelihood) for likelihood in LIKELIHOODS if likelihood != "student_t, df learnt"]
 PAIRS += [("rbf per feature", "softmax"), ("gp matern52", "softmax")]
+PAIRS += [("linear, own constant", "poisson"), ("rbf, own constant", "softmax")]
 KERNELS = {
     "rbf": RBF,
     "matern12": lambda width: Matern(width, nu=0.5),

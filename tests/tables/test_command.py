@@ -99,6 +99,16 @@ def test_outputs_beside_inputs(saved, capsys, tmp_path):
     assert back["p(left)"] == [float(row["p(left)"]) for row in rows]
 
 
+def test_outputs_do_not_hide_inputs(saved, capsys, tmp_path):
+    table = only(people(20, seed=1), *FEATURES) | {"predicted": ["mine"] * 20}
+    args = ("predict", saved / "did.mvi", written(tmp_path / "t.csv", table), "-o", "out.csv")
+    both = ran(capsys, *args, "--with-input")
+    assert both.code == 1
+    assert "the file has a column 'predicted' already: rename it" in both.err
+    assert not (tmp_path / "out.csv").exists()
+    assert ran(capsys, *args).code == 0
+
+
 def test_a_formula_for_scripts(data, capsys):
     fit = ran(capsys, "fit", data / "spent.csv", "-t", "spent", "--json", "--basis", "linear")
     assert fit.code == 0
@@ -248,6 +258,8 @@ def test_columns_in_another_order_and_values_far_away(saved, tmp_path, capsys):
 
 # --- arguments ----------------------------------------------------------------------------------
 
+LONG = "long" * 99  # no file can have this name
+
 
 @pytest.mark.parametrize(
     ("args", "code", "sentence"),
@@ -271,6 +283,10 @@ def test_columns_in_another_order_and_values_far_away(saved, tmp_path, capsys):
         (("predict", "none.mvi", "new.csv"), 1, "the model 'none.mvi' does not exist"),
         (("predict", "did.csv", "new.csv"), 1, "is not a model saved by mixvi"),
         (("explain", "."), 1, "is a folder, not a model"),
+        (("explain", LONG), 1, "cannot be read: File name too long"),
+        (("predict", "did.mvi", LONG), 1, "cannot be read: File name too long"),
+        (("predict", "did.mvi", "new.csv", "-o", LONG), 1, "cannot be written: File name too long"),
+        (("fit", "did.csv", "-t", "did", "-o", LONG), 1, "cannot be written: File name too long"),
     ],
 )
 def test_bad_command_lines(saved, capsys, monkeypatch, args, code, sentence):

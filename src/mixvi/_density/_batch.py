@@ -13,6 +13,7 @@ import numpy as np
 from jax import lax
 from jaxtyping import Array, Float, Int
 
+from ._captured import as_new
 from ._jax import BACKWARD, Trace, traced
 from ._target import Target, precision_scope
 
@@ -30,8 +31,8 @@ class BatchDensity:
         self.resolution = float(np.finfo(dtype).eps)
         self.trace: Trace = traced(first, dtype)
         with precision_scope(dtype):
-            self.shared = jax.device_put(jtu.tree_leaves(target.arrays))
-            self.own = jax.device_put(jtu.tree_leaves((target.data, target.theta)))
+            self.shared = jax.device_put(as_new(jtu.tree_leaves(target.arrays)))
+            self.own = jax.device_put(as_new(jtu.tree_leaves((target.data, target.theta))))
 
     def values(self, asked: Index, mean: Any, root: Any, z: Any) -> Float[Array, "asked n"]:
         """Log densities at `mean + root z` for the rows of `z`, which all problems share."""

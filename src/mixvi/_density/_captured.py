@@ -12,6 +12,13 @@ import jax.tree_util as jtu
 import numpy as np
 
 
+def as_new(tree: Any) -> Any:
+    """Its NumPy arrays as objects that JAX has not seen, over the same memory. An array that a
+    program has captured in float32, that of a sampler, say, is float32 to JAX wherever it turns up
+    as long as that program lives, also as an argument of another one."""
+    return jtu.tree_map(lambda one: one.view() if isinstance(one, np.ndarray) else one, tree)
+
+
 def joined(arrays: tuple, function: tuple[tuple, Any]) -> Any:
     """What `split` took apart."""
     leaves, treedef = function

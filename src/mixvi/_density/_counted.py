@@ -82,7 +82,7 @@ class Counted(Density):
 
     def _asked_for(self, points: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         """Copies: a density may use its arrays again."""
-        name, n = type(self.inner).__name__, len(points)
+        name, n = self.inner.called, len(points)
         try:
             if self.n_hyper:
                 values, gradients, slope = self.inner.joint_gradients(points)

@@ -23,10 +23,12 @@ import jax.tree_util as jtu
 import numpy as np
 from jax import lax
 from jax.extend.core import ClosedJaxpr, jaxpr_as_fun
+from jax.sharding import NamedSharding, PartitionSpec
 from jaxtyping import Float
 
 from .._errors import InputError, MixviError
 from .._watch import COMPILING, stage
+from ._captured import as_new
 from ._data import cast_leaves
 from ._memory import factorises, jaxpr_bytes, n_cores
 from ._protocol import Density, EvidenceSlopes
@@ -45,12 +47,14 @@ MOST_TRACES = 64
 OPTIONS: dict[str, dict[str, Any]] = {"cpu": {"xla_cpu_use_fusion_emitters": False}}
 
 
-def _on_device(closed: Any) -> tuple[Any, list]:
-    """The jaxpr, and its constants: copies, since a device may share what it is given. What is
-    inside holds copies, too."""
-    for one in closed_jaxprs(closed):
-        one.consts[:] = [np.array(c) if isinstance(c, np.ndarray) else c for c in one.consts]
-    return closed.jaxpr, jax.device_put(closed.consts)
+def whole_on(operands: list) -> NamedSharding | None:
+    """Where the user has laid data out over a mesh of devices: all of an array on each of them.
+    What is not data is there, and so are answers, which every process can then read."""
+    for one in operands:
+        laid_out = getattr(one, "sharding", None)
+        if isinstance(laid_out, NamedSharding) and laid_out.mesh.size > 1:
+            return NamedSharding(laid_out.mesh, PartitionSpec())
+    return None
 
 
 class Trace:
@@ -64,12 +68,13 @@ class Trace:
             return dataclasses.replace(target, arrays=arrays, data=data, theta=theta)(flat)
 
         self.dim, self.dtype = target.structure.size, dtype
+        self.whole = whole_on(operands)
         point = jax.ShapeDtypeStruct((self.dim,), dtype)
         with stage(COMPILING):
             self.jaxpr, self.consts = traced_in(
-                dtype, jax.make_jaxpr, log_density, (point, *operands), _on_device
+                dtype, jax.make_jaxpr, log_density, (point, *operands), self._on_device
             )
-        self.shapes = jtu.tree_map(_shape, operands)
+        self.shapes = [self.shape(np.shape(one), one.dtype, one) for one in operands]
         self.backend = jax.default_backend()
         # On a CPU a batch of matrix factorisations may hang, and is no faster: one by one.
         self.one_by_one = self.backend == "cpu" and factorises(self.jaxpr)
@@ -80,6 +85,28 @@ class Trace:
         self.is_warm = False
         # Programs for many problems at once, by question.
         self.batched: dict[Any, Callable] = {}
+
+    def _on_device(self, closed: Any) -> tuple[Any, list]:
+        """The jaxpr, and its constants: copies, since a device may share what it is given. What is
+        inside holds copies, too."""
+        for one in closed_jaxprs(closed):
+            one.consts[:] = [np.array(c) if isinstance(c, np.ndarray) else c for c in one.consts]
+        return closed.jaxpr, self.put(closed.consts)
+
+    def put(self, arrays: Any) -> Any:
+        """On the device, or the mesh; what is laid out there stays as it is."""
+        arrays = as_new(arrays)
+        if self.whole is None:
+            return jax.device_put(arrays)
+        return jtu.tree_map(
+            lambda one: one if _is_laid_out(one) else jax.device_put(one, self.whole), arrays
+        )
+
+    def shape(self, shape: tuple, dtype: Any, leaf: Any = None) -> jax.ShapeDtypeStruct:
+        if self.whole is None:
+            return jax.ShapeDtypeStruct(shape, dtype)
+        laid_out = leaf.sharding if _is_laid_out(leaf) else self.whole
+        return jax.ShapeDtypeStruct(shape, dtype, sharding=laid_out)
 
     def function(self, consts: list, operands: list) -> Callable:
         """The log density of one flat vector."""
@@ -99,9 +126,10 @@ class Trace:
             return self._programs[name]
 
     def _compiled(self, make: Callable, shapes: tuple) -> Callable:
-        consts = jtu.tree_map(_shape, self.consts)
+        consts = [self.shape(np.shape(one), one.dtype, one) for one in self.consts]
+        shapes = tuple(self.shape(one.shape, one.dtype) for one in shapes)
         try:
-            lowered = jax.jit(make).lower(consts, self.shapes, *shapes)
+            lowered = jax.jit(make, out_shardings=self.whole).lower(consts, self.shapes, *shapes)
         except (TypeError, ValueError, NotImplementedError) as err:
             if isinstance(err, MixviError):
                 raise
@@ -120,8 +148,8 @@ class Trace:
         return lowered.compile()
 
 
-def _shape(leaf: Any) -> jax.ShapeDtypeStruct:
-    return jax.ShapeDtypeStruct(np.shape(leaf), leaf.dtype)
+def _is_laid_out(leaf: Any) -> bool:
+    return isinstance(getattr(leaf, "sharding", None), NamedSharding)
 
 
 class JaxDensity(Density):
@@ -134,7 +162,7 @@ class JaxDensity(Density):
         self.trace = traced(target, dtype)
         with precision_scope(dtype):
             operands = jtu.tree_leaves((target.arrays, target.data, target.theta))
-            self.operands = jax.device_put(operands)
+            self.operands = self.trace.put(operands)
         self.values_at_once = self._at_once(USUAL_VALUES, self.trace.bytes)
 
     @property
@@ -190,7 +218,7 @@ class JaxDensity(Density):
         other = copy.copy(self)
         with precision_scope(self.dtype):
             # Hyperparameters are the last of the arguments.
-            bound = jax.device_put(theta.astype(self.dtype, copy=False))
+            bound = self.trace.put(theta.astype(self.dtype, copy=False))
         other.operands = [*self.operands[:-1], bound]
         return other
 
@@ -200,7 +228,7 @@ class JaxDensity(Density):
         with precision_scope(self.dtype):
             # Between captured arrays and hyperparameters.
             arrays, theta = self.operands[: -1 - len(leaves)], self.operands[-1]
-            other.operands = [*arrays, *jax.device_put(leaves), theta]
+            other.operands = [*arrays, *self.trace.put(leaves), theta]
         return other
 
     def evidence_slopes(
@@ -364,8 +392,9 @@ class JaxDensity(Density):
         def fetched(answer: Any) -> list[np.ndarray]:
             return [np.asarray(one, dtype=np.float64) for one in answer]
 
-        if self.trace.one_by_one and len(asks) > 1:
-            # A program that goes point by point keeps one core busy.
+        if self.trace.one_by_one and len(asks) > 1 and self.trace.whole is None:
+            # A program that goes point by point keeps one core busy. Over a mesh the devices must
+            # all come to the same program at the same time.
             parts = list(_threads().map(lambda ask: fetched(asked(ask)), asks))
         else:
             parts = [fetched(answer) for answer in [asked(ask) for ask in asks]]
@@ -404,10 +433,11 @@ _traces_lock = threading.Lock()
 def traced(target: Target, dtype: np.dtype) -> Trace:
     """The trace of this function at these shapes, made on first use; the last ones are kept."""
     leaves, tree = jtu.tree_flatten((target.arrays, target.data, target.theta))
+    laid_out = [leaf.sharding if _is_laid_out(leaf) else None for leaf in leaves]
     shapes = tuple((np.shape(leaf), np.dtype(leaf.dtype)) for leaf in leaves)
     static = (target.function, target.has_data, target.structure, target.hyper_structure)
     device = getattr(jax.config, "jax_default_device", None) or jax.default_backend()
-    key = (*static, target.constraints, tree, shapes, dtype, str(device))
+    key = (*static, target.constraints, tree, shapes, *laid_out, dtype, str(device))
     try:
         with _traces_lock:
             if key in _traces:

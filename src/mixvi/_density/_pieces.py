@@ -11,6 +11,7 @@ import numpy as np
 from jaxtyping import Float, PyTree
 
 from .._errors import InputError
+from .._watch import READING, stage
 from ._asked import Asked, in_threads
 from ._cut import LEAST_ROWS, Layout, Survey, cut
 from ._sources import Arrays, Chunks, Source, ahead
@@ -172,7 +173,8 @@ class Pieces:
     def layout(self) -> Layout:
         with self._lock:
             if self._layout is None:
-                self._layout = self._surveyed()
+                with stage(READING):
+                    self._layout = self._surveyed()
             return self._layout
 
     def __repr__(self) -> str:

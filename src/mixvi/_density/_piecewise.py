@@ -139,10 +139,12 @@ class PieceTarget(Target):
             bound = self.constraints
             return (value if bound is None else value + bound.log_det(flat)).astype(flat.dtype)
 
+        def nothing(flat: Any) -> Any:
+            return jnp.zeros((), flat.dtype)
+
         rows = self.asked(self.callable.by_row, "log_likelihood", self.parameters(flat))
         likelihood = self.counted(rows).sum().astype(flat.dtype)
         # A branch: the other pieces do not compute the prior.
-        nothing = lambda flat: jnp.zeros((), flat.dtype)  # noqa: E731
         return likelihood + lax.cond(self.data.is_first, prior, nothing, flat)
 
 

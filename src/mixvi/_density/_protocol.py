@@ -131,6 +131,11 @@ class Density(abc.ABC):
     # Points that `values` answers in about the time of one.
     values_at_once: int = 1
 
+    @property
+    def called(self) -> str:
+        """What errors call it."""
+        return type(self).__name__
+
     def prepare(self) -> None:  # noqa: B027
         """Begins, in the background, what takes long before the first answer. `fit` asks once."""
 

@@ -10,7 +10,9 @@ import numpy as np
 from jaxtyping import PyTree
 
 from .._density._constraints import constrained
+from .._density._counted import Counted
 from .._density._make import density_of, prepared, refuse_hyper, refuse_wrong_gradient
+from .._density._recorded import recorded
 from .._errors import NotConvergedWarning
 from .._watch import Step, Watch
 from ._attended import Attended
@@ -41,6 +43,7 @@ def laplace(
     progress: bool | None = None,
     callback: Callable[[Step], Any] | None = None,
     on_interrupt: str = "raise",
+    checkpoint: Any = None,
     **options: Unpack[LaplaceOptions],
 ) -> Posterior:
     """The Laplace approximation: the mode, and the exact Hessian there.
@@ -60,7 +63,8 @@ def laplace(
     """
     attended = Attended("laplace", progress, callback, on_interrupt)
     asked: FitOptions = {"family": "laplace", **options}
-    return _solved(log_density, init, data, hyper, constraints, throw, attended, asked)
+    given = log_density, init, data, hyper, constraints
+    return _solved(*given, throw, attended, checkpoint, asked)
 
 
 @with_options(FitOptions)
@@ -75,6 +79,7 @@ def fit(
     progress: bool | None = None,
     callback: Callable[[Step], Any] | None = None,
     on_interrupt: str = "raise",
+    checkpoint: Any = None,
     **options: Unpack[FitOptions],
 ) -> Posterior:
     """The Laplace Gaussian of a log density, adapted by a variational bound over fixed draws.
@@ -91,7 +96,8 @@ def fit(
       real numbers where they stand alone in dicts, lists and tuples (`{"a": 0, "b": 0.5}`); arrays
       of them, and those in fields of a class, are then constants. A `Posterior` is a warm start.
     - `data`: passed on as the last argument: any pytree of arrays. A data frame (pandas, polars) is
-      a dict of its columns, `data["x"]`. New data of the same shape reuse compiled code.
+      a dict of its columns, `data["x"]`. New data of the same shape reuse compiled code. Of more
+      rows than memory holds: `mixvi.Pieces`, with a `mixvi.Additive` as log density.
     - `family`: what may adapt: "auto" (as much as pays: Laplace where that leaves less than 0.002
       nat to gain, otherwise the poorest of "mu", "eig" and "full" that does), "laplace" (nothing),
       "mu", "eig", "lr", "full", "diag", or an instance such as `mixvi.LowRank(rank=2)`.
@@ -134,6 +140,9 @@ def fit(
     - `on_interrupt`: what Ctrl-C does: "raise" KeyboardInterrupt, or "return" the best Gaussian
       until then, not converged and not to be trusted, as its status says; where there is not even
       a mode, it is raised all the same.
+    - `checkpoint`: a file that keeps what took long to compute. A fit that was killed goes on from
+      there when it is called again, and ends with the same numbers. A fit that has converged
+      removes it. Worth it where one pass over the data takes a second or more.
 
     **Returns:** a `Posterior`.
 
@@ -146,7 +155,8 @@ def fit(
     (True, 'Trust')
     """
     attended = Attended("fit", progress, callback, on_interrupt)
-    return _solved(log_density, init, data, hyper, constraints, throw, attended, options)
+    given = log_density, init, data, hyper, constraints
+    return _solved(*given, throw, attended, checkpoint, options)
 
 
 def _solved(
@@ -157,6 +167,7 @@ def _solved(
     constraints: Any,
     throw: bool,
     attended: Attended,
+    checkpoint: Any,
     given: FitOptions,
 ) -> Posterior:
     began = time.perf_counter()
@@ -164,9 +175,10 @@ def _solved(
     options = checked(given)
     with attended.watching() as watch:
         problem, warm = _problem(log_density, init, data, hyper, constraints, options)
-        if watch is not None:
-            watch.counts = problem.density.counts
-        post, error = _attended(problem, warm, watch)
+        if checkpoint is None:
+            post, error = _attended(problem, warm, watch)
+        else:
+            post, error = _recorded(problem, warm, watch, checkpoint)
     stats = dataclasses.replace(post.stats, seconds=time.perf_counter() - began)
     post = dataclasses.replace(post, stats=stats)
     if error is not None and throw:
@@ -174,6 +186,17 @@ def _solved(
     if error is None and not post.converged:
         warnings.warn(post.status, NotConvergedWarning, stacklevel=4)
     return post
+
+
+def _recorded(problem: Problem, warm: Posterior | None, watch: Watch | None, path: Any) -> Outcome:
+    """With a checkpoint, which a fit that has converged does not need any more."""
+    names = problem.target.structure.names
+    with recorded(problem.density.inner, path, names, problem.start) as (density, remove):
+        problem = dataclasses.replace(problem, density=Counted(density))
+        post, error = _attended(problem, warm, watch)
+        if error is None and post.converged:
+            remove()
+    return post, error
 
 
 def _problem(
@@ -204,6 +227,8 @@ def _problem(
 
 
 def _attended(problem: Problem, warm: Posterior | None, watch: Watch | None) -> Outcome:
+    if watch is not None:
+        watch.counts = problem.density.counts
     try:
         with problem.blas_threads:
             return solve(problem, warm)

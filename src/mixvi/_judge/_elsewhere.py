@@ -417,21 +417,16 @@ def told(
         )
         for point, kinds in images[:MOST_LISTED]
     ]
-    listed += [
-        OtherMode(
-            float(here.away(one.place)),
-            float(part),
-            one.place,
-            one.log_density,
-            any(one.is_image_of(own) for own in here.known),
-            () if one.hint is None else (one.hint.kind,),
-        )
-        for one, part in zip(others, share[1:], strict=True)
-    ]
     seen = [_seen(here, one, True) for one in exact]
-    # A prior may tell labels or turns apart; a sign that is not exact is no symmetry.
-    hints = [one.hint for one in others if one.hint is not None and one.hint.kind != SIGN]
-    seen += [_seen(here, hint, False) for hint in hints]
+    for one, part in zip(others, share[1:], strict=True):
+        is_image = any(one.is_image_of(own) for own in here.known)
+        # A prior may tell labels apart. A turn or a sign that led to a mode of another height or
+        # width is no symmetry, and no remedy.
+        hints = () if one.hint is None else (one.hint,)
+        hints = [hint for hint in hints if hint.kind == LABELS or (is_image and hint.kind != SIGN)]
+        away, relation = float(here.away(one.place)), tuple(hint.kind for hint in hints)
+        listed.append(OtherMode(away, float(part), one.place, one.log_density, is_image, relation))
+        seen += [_seen(here, hint, False) for hint in hints]
     return Elsewhere(
         modes=tuple(listed),
         n_modes=sum(n for n, part in zip(counts, share, strict=True) if part > NO_MASS) - 1,

@@ -1,7 +1,10 @@
 """One `.npz` file of plain arrays and a JSON header: no pickle, a schema number."""
 
+import errno
+import io
 import json
 import math
+import os
 import zipfile
 from collections import OrderedDict
 from collections.abc import Callable, Iterator
@@ -21,7 +24,7 @@ SCHEMA = 1
 def write(path: str | Path, header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Path:
     """Written beside the target and moved over it, so that a killed run leaves no half a file."""
     path = Path(path)
-    if path.suffix != ".npz":
+    if path.suffix != ".npz" and not is_special(path):
         path = path.with_name(path.name + ".npz")
     if not path.parent.is_dir():
         raise InputError(f"save: there is no folder {str(path.parent)!r}.")
@@ -35,7 +38,16 @@ def write_to(file: BufferedIOBase, header: dict[str, Any], arrays: dict[str, np.
 
 
 def replace_with(path: Path, put: Callable[[BufferedIOBase], object]) -> None:
-    partial = path.with_name(f".{path.name}.partial")
+    """A file is replaced by another; a device or a pipe is written to, and a link stays and what it
+    leads to is replaced."""
+    if is_special(path):
+        content = io.BytesIO()  # archives are not written front to back
+        put(content)
+        with open(path, "wb") as file:
+            file.write(content.getvalue())
+        return
+    path = Path(os.path.realpath(path))
+    partial = _partial(path)
     try:
         with open(partial, "wb") as file:
             put(file)
@@ -43,6 +55,27 @@ def replace_with(path: Path, put: Callable[[BufferedIOBase], object]) -> None:
     except BaseException:
         partial.unlink(missing_ok=True)
         raise
+
+
+def check_writable(path: Path) -> None:
+    """The OSError that `replace_with` would end in for want of a right or a folder, before what is
+    to be written has been made. It is tried out: rights alone do not tell of a read-only disk."""
+    if is_special(path):
+        if not os.access(path, os.W_OK):
+            raise PermissionError(errno.EACCES, os.strerror(errno.EACCES), str(path))
+        return
+    partial = _partial(Path(os.path.realpath(path)))
+    partial.open("wb").close()
+    partial.unlink()
+
+
+def is_special(path: Path) -> bool:
+    """Whether there is something that is neither a file nor a folder: a device, a pipe."""
+    return path.exists() and not path.is_file() and not path.is_dir()
+
+
+def _partial(path: Path) -> Path:
+    return path.with_name(f".{path.name}.partial")
 
 
 def read(path: str | Path) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
@@ -63,13 +96,20 @@ def read_from(
             arrays = {key: stored[key] for key in stored.files}
         header = from_json(arrays.pop("header").tobytes())
     except (zipfile.BadZipFile, KeyError, ValueError, OSError, EOFError, AttributeError) as err:
-        raise InputError(f"load: {name!r} is not a posterior saved by mixvi ({err}).") from err
+        raise InputError(f"load: {name!r} is not a posterior saved by mixvi{reason(err)}.") from err
     if header.get("schema") != SCHEMA:
         raise InputError(
             f"load: {name!r} has schema {header.get('schema')}, this mixvi reads schema "
             f"{SCHEMA}: use the version that wrote it."
         )
     return header, arrays
+
+
+def reason(err: Exception) -> str:
+    """In brackets; nothing where NumPy takes what it does not know for a pickle, and says how to
+    load it unsafely."""
+    what = " ".join(str(err).split()).rstrip(".")
+    return f" ({what})" if what and "pickle" not in what else ""
 
 
 def to_json(header: dict[str, Any]) -> bytes:

@@ -38,6 +38,9 @@ MOST_DENSE, INDUCING = 1000, 300
 # Hyperparameters are learnt by the family's own bound up to so many weights and predictors. Beyond,
 # Laplace's evidence alone decides: with so many rows the two hardly differ.
 MOST_LEARNING, MANY_PREDICTORS = 300, 5000
+# Of the constant beside features: how rare a class is, or how large counts are, says nothing of how
+# much they vary with the features, which is what the prior precision of the slopes learns.
+CONSTANT_PRECISION = 1 / 5.0**2
 # Evaluations of the evidence of all rows, where some of them chose.
 STEPS_ON_ALL = 15
 Table = Float[np.ndarray, "n features"]
@@ -69,8 +72,9 @@ class MVIBase(BaseEstimator):
         self._check_settings()
         _tell_constant(x)
         self._standardise(x, weight)
+        self._tell_rounding(x)
         data, seed = Data.of(self._scaled(x), y, weight), self._seed()
-        with blas_for(len(y)):
+        with blas_for(len(y)), np.errstate(all="ignore"):
             choice = self._chosen(data, likelihood, seed)
         best = choice.best
         self._model, self._shared = best.model, best.density.shared
@@ -82,7 +86,7 @@ class MVIBase(BaseEstimator):
                 data.x, y, weight=weight, shared=self._shared, hyper=density.hyper
             )
             if not learns:
-                with blas_for(len(y)):
+                with blas_for(len(y)), np.errstate(all="ignore"):
                     density, found = tuned(density, [density.hyper], mode, STEPS_ON_ALL)
                 mode = found.mode
         self.posterior_: Posterior = fit(
@@ -117,7 +121,9 @@ class MVIBase(BaseEstimator):
             return chosen(likelihood, data, sizes, widths, weak, seed)
         basis = self._basis(data, widths, likelihood.n_outputs)
         self._refuse_many(self._n_columns(basis, data), likelihood, len(data.y))
-        best = candidate(Model(basis, likelihood, weak), data, None, seed)
+        # Bumps make up a level between them; a slope cannot.
+        model = Model(basis, likelihood, weak, CONSTANT_PRECISION)
+        best = candidate(model, data, None, seed)
         return Choice(best, (best,))
 
     def _basis(self, data: Data, widths: bool | None, outputs: int) -> Basis:
@@ -150,7 +156,7 @@ class MVIBase(BaseEstimator):
     def _leave_one_out(self, density: Any, data: Data) -> None:
         post = self.posterior_
         at = density.at(density.flat(self.hyper_))
-        with blas_for(len(data.y), density.dim):
+        with blas_for(len(data.y), density.dim), np.errstate(all="ignore"):
             found = leave_one_out(
                 at, post.flat_mean, post.root, post.family == "laplace", data.same
             )
@@ -223,6 +229,23 @@ class MVIBase(BaseEstimator):
         self._centre, self._scale = np.zeros(x.shape[1]), np.ones(x.shape[1])
         if self.standardise:
             self._centre, self._scale = standardiser(x, weight)
+
+    def _tell_rounding(self, x: Table) -> None:
+        """A constant column teaches nothing, silently; of one that only seems to be, it is said."""
+        lost = np.flatnonzero(np.isinf(self._scale) & (x != x[0]).any(0))
+        if not len(lost):
+            return
+        names = getattr(self, "feature_names_in_", np.arange(x.shape[1]))
+        shown = ", ".join(repr(name) for name in names[lost[:6]].tolist())
+        several = (
+            f"s {shown}{', ...' * (len(lost) > 6)} vary" if len(lost) > 1 else f" {shown} varies"
+        )
+        warnings.warn(
+            f"the column{several} so little beside the size of its numbers that rounding hides it, "
+            "and counts as constant: take away what all rows share before it becomes float64.",
+            UserWarning,
+            stacklevel=4,
+        )
 
     def _scaled(self, x: Table) -> Table:
         return (x - self._centre) / self._scale

@@ -5,6 +5,7 @@ from typing import Any
 import numpy as np
 from sklearn.utils.validation import check_consistent_length, column_or_1d
 
+from .._arrays._scale import mean_and_sd
 from .._errors import InputError
 
 
@@ -34,17 +35,11 @@ def centre_and_scale(y: np.ndarray, weight: np.ndarray) -> tuple[float, float]:
     centre = weighted_median(y, weight)
     scale = 1.4826 * weighted_median(np.abs(y - centre), weight)
     if not scale > 0:
-        scale = float(np.sqrt(weight @ (y - weight @ y / weight.sum()) ** 2 / weight.sum()))
+        scale = float(mean_and_sd(y[:, None], weight / weight.sum())[1][0])
     return centre, scale if scale > 0 else 1.0
 
 
 def standardiser(x: np.ndarray, weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Mean and standard deviation of each feature; a constant one is divided by infinity."""
-    # In units of the largest entry, whose square neither over- nor underflows.
-    unit = np.abs(x).max(0)
-    unit = np.where(unit > 0, unit, 1.0)
-    share = weight / weight.sum()
-    centre = share @ (x / unit)
-    scale = np.sqrt(share @ (x / unit - centre) ** 2)
-    # A constant column has a spread of rounding errors only.
-    return centre * unit, np.where(scale > 1e-10, scale * unit, np.inf)
+    centre, scale = mean_and_sd(x, weight / weight.sum())
+    return centre, np.where(scale > 0, scale, np.inf)

@@ -52,7 +52,19 @@ class AutoMVI(AutoMultivariateNormal):
     ):
         self.options = {"family": family, "init": init_loc_fn, **options}
         self.fitted: Fitted | None = None
+        self._mean: Any = None
         super().__init__(model, prefix=prefix, init_loc_fn=init_loc_fn)
+
+    @property
+    def _init_latent(self) -> Any:
+        """NumPyro's name for where the latent vector begins."""
+        if self._mean is None:
+            raise InputError("AutoMVI is not fitted yet: call guide.fit(key, ...) with the data.")
+        return self._mean
+
+    @_init_latent.setter
+    def _init_latent(self, mean: Any) -> None:
+        self._mean = mean
 
     def fit(self, rng_key: Any, *args: Any, **kwargs: Any) -> dict[str, Any]:
         """Fits, anew where it has been fitted, and returns the parameters."""

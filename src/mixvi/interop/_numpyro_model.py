@@ -23,7 +23,7 @@ from numpyro import handlers, primitives
 from numpyro.distributions import Delta, biject_to, constraints
 from numpyro.infer.util import constrain_fn, helpful_support_errors, potential_energy
 
-from .._density._captured import _Captured
+from .._density._captured import _Captured, as_new
 from .._density._kinds import NAMED, Free, Interval, Kind
 from .._density._target import precision_scope, traced_in
 from .._errors import InputError
@@ -211,7 +211,7 @@ def compiled(function: Callable, *arguments: Any) -> Callable:
 
     def call(*arguments: Any) -> Any:
         with precision_scope(DOUBLE):
-            return jax.tree.map(np.asarray, program(*arguments))
+            return jax.tree.map(np.asarray, program(*as_new(arguments)))
 
     return call
 
@@ -233,6 +233,7 @@ def _sites(trace: dict) -> Sites:
         for kind in ("sample", "param", "deterministic", "plate", "mutable")
     }
     _refuse_subsampling([trace[name] for name in by_type["plate"]])
+    _refuse_half_observed(trace)
     sampled = [name for name in by_type["sample"] if not trace[name]["is_observed"]]
     discrete = [name for name in sampled if trace[name]["fn"].support.is_discrete]
     continuous = [name for name in sampled if name not in discrete]
@@ -265,6 +266,18 @@ def _refuse_subsampling(plates: list[dict]) -> None:
             f"the plate {few[0]!r} takes a subsample: mixvi's bound is over fixed draws and needs "
             "all of the data. Leave subsample_size= out; memory= bounds what a pass takes."
         )
+
+
+def _refuse_half_observed(trace: dict) -> None:
+    """`obs_mask=` makes two sites, and neither says anything of the other's entries."""
+    for name in trace:
+        if {f"{name}_observed", f"{name}_unobserved"} <= set(trace):
+            raise InputError(
+                f"the site {name!r} has an obs_mask: NumPyro then has a latent number for every "
+                "entry, also for those that are observed, which nothing holds anywhere. Say with "
+                "numpyro.handlers.mask(mask=...) around it which entries count, and draw what is "
+                "missing by predictive()."
+            )
 
 
 def _site(site: dict) -> Site:

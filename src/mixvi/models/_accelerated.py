@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .._density._captured import as_new
 from .._density._target import precision_scope
 from .._errors import InputError
 from ._basis import Basis
@@ -35,7 +36,7 @@ class Accelerated:
         self.points_at_once = max(1, at_once)
         with precision_scope(FLOAT64):
             table = (density.rows, density.shared, density.y, density.weight)
-            self.table = jax.tree.map(lambda leaf: jax.device_put(np.asarray(leaf)), table)
+            self.table = jax.tree.map(lambda leaf: jax.device_put(np.asarray(leaf)), as_new(table))
 
     def __call__(self, points: np.ndarray, hyper: Hyper) -> tuple[np.ndarray, np.ndarray, Hyper]:
         """Values and gradients at every point, and the summed slopes in the hyperparameters."""

@@ -12,6 +12,7 @@ import jax
 import jax.numpy as jnp
 import numpy as np
 
+from .._density._captured import as_new
 from .._density._target import precision_scope
 
 FLOAT64 = np.dtype(np.float64)
@@ -20,7 +21,7 @@ FLOAT64 = np.dtype(np.float64)
 def evaluated(function: Callable, *arguments: Any) -> Any:
     """In float64, as NumPy arrays."""
     with precision_scope(FLOAT64):
-        arguments = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), arguments)
+        arguments = jax.tree.map(lambda leaf: jnp.asarray(leaf, jnp.float64), as_new(arguments))
         return jax.tree.map(lambda leaf: np.asarray(leaf, np.float64), function(*arguments))
 
 

@@ -1,7 +1,7 @@
 """A model with its data as a density in closed form: nothing is traced or compiled.
 
     log p~(w | theta) = sum_n a_n l(y_n, eta_n; theta) + log N(w | 0, Lambda^-1) + log p(theta),
-    eta = Phi(theta) w + offset,        Lambda = alpha Lambda_0
+    eta = Phi(theta) w + offset,        Lambda = alpha Lambda_0, but for the constants' own
 
 `a` are the rows' weights. Rows are taken in blocks: time is linear in their number, and beside the
 table itself only a few blocks are in memory. Here is what one predictor per row and several have in
@@ -95,6 +95,7 @@ class ModelDensity(Density):
         offset: np.ndarray | None = None,
         prior_precision: Any = None,
         weak_prior: bool = True,
+        constant_precision: float | None = None,
     ):
         self.basis, self.likelihood, self.shared = basis, likelihood, shared
         self.rows, self.y, self.weight, self.offset = rows, y, weight, offset
@@ -102,7 +103,7 @@ class ModelDensity(Density):
         self.log_concave = likelihood.log_concave
         self.n_weights, self.n_predictors = basis.n_columns(shared) + 1, likelihood.n_outputs
         self.dim = self.n_weights * self.n_predictors
-        self.precision = Precision.of(prior_precision, self.n_weights)
+        self.precision = Precision.of(prior_precision, self.n_weights, constant_precision)
         self.names = sorted(hyper)
         self.shapes = {name: np.shape(hyper[name]) for name in self.names}
         self.n_hyper = sum(math.prod(shape) for shape in self.shapes.values())
@@ -239,16 +240,38 @@ class ModelDensity(Density):
             return np.zeros_like(columns)
         k, shape = self.n_predictors, columns.shape
         if k == 1:
-            return self.alpha * self.precision.times(columns)
+            return self.precision.times(columns, self.alpha)
         parts = columns.reshape(k, self.n_weights, -1)
-        made = np.stack([self.precision.times(part) for part in parts])
-        return self.alpha * made.reshape(shape)
+        return np.stack([self.precision.times(part, self.alpha) for part in parts]).reshape(shape)
+
+    def _changed_prior_times(self, columns: np.ndarray) -> np.ndarray:
+        """`dLambda / d log alpha X`: `Lambda X` without the constants that have their own."""
+        made = self._prior_times(columns)
+        made[self._held] = 0.0
+        return made
+
+    @property
+    def _held(self) -> slice:
+        """Constants whose precision is their own, among the weights."""
+        last = self.n_weights - 1
+        none = self.precision.constant is None
+        return slice(0) if none else slice(last, None, self.n_weights)
+
+    def _held_square(self, w: Any, root: Any = None) -> float:
+        """The part of `E w^T Lambda w` that `alpha` leaves alone: a mean over points (points, dim)
+        or under `N(w, root root^T)`."""
+        if self.precision.constant is None:
+            return 0.0
+        square = float((w[..., self._held] ** 2).sum(-1).mean())
+        if root is not None:
+            square += float((root[self._held] ** 2).sum())
+        return self.precision.constant * square
 
     def _log_prior(self, square: Any) -> Any:
         """`log N(w | 0, Lambda^-1) + log p(theta)` with `square = w^T Lambda w`."""
         if not self.has_prior:
             return 0.0 * square
-        log_det = self.n_predictors * self.precision.log_det + self.dim * math.log(self.alpha)
+        log_det = self.n_predictors * self.precision.log_det_at(self.alpha)
         return 0.5 * (log_det - self.dim * LOG_2PI - square) + self._log_hyper_prior
 
     @property
@@ -266,7 +289,8 @@ class ModelDensity(Density):
         return self._known_prior
 
     def _prior_slopes(self, square: float) -> Hyper:
-        """In the hyperparameters, of `_log_prior`."""
+        """In the hyperparameters, of `_log_prior`; `square` without that of the constants that have
+        a precision of their own."""
         slopes: Hyper = {}
         if not self.has_prior:
             return slopes
@@ -275,7 +299,8 @@ class ModelDensity(Density):
             slopes = own | self.likelihood.log_prior_slopes(self.hyper)
         if "log_alpha" in self.hyper:
             weak = -self.hyper["log_alpha"] / ALPHA_SD**2 if self.weak_prior else 0.0
-            slopes = slopes | {"log_alpha": weak + 0.5 * (self.dim - square)}
+            n_scaled = self.n_predictors * self.precision.n_scaled
+            slopes = slopes | {"log_alpha": weak + 0.5 * (n_scaled - square)}
         return slopes
 
     def _minus_prior(self, hessian: Square) -> Square:
@@ -292,12 +317,13 @@ class ModelDensity(Density):
         diagonal of it for a diagonal root) and the slopes in the hyperparameters."""
         pulled = self._prior_times(mean)
         if is_diagonal(root) and self.has_prior:
-            scale = self.alpha * np.tile(self.precision.diagonal(), self.n_predictors)
+            scale = np.tile(self.precision.diagonal_at(self.alpha), self.n_predictors)
             bent = scale * root
         else:
             bent = self._prior_times(root)
         square = float(mean @ pulled + (root * bent).sum())
-        return float(self._log_prior(square)), -pulled, -bent, self._prior_slopes(square)
+        slopes = self._prior_slopes(square - self._held_square(mean, root))
+        return float(self._log_prior(square)), -pulled, -bent, slopes
 
     # --- questions ----------------------------------------------------------------------------
 
@@ -311,7 +337,7 @@ class ModelDensity(Density):
         square, pulled = self._prior_at_points(points)
         values, gradients, slopes = self._accelerated(points, self.hyper)
         of_rows = {name: slope / len(points) for name, slope in slopes.items()}
-        slope = self._sum_slopes(self._prior_slopes(float(square.mean())), of_rows)
+        slope = self._sum_slopes(self._prior_slopes_over(points, square), of_rows)
         return self._log_prior(square) + values, gradients - pulled, slope
 
     def on_accelerator(self) -> "ModelDensity":
@@ -341,7 +367,11 @@ class ModelDensity(Density):
         w = coloured(mean, root, rule.z)
         square, pulled = self._prior_at_points(w)
         found = averaged(self._log_prior(square), -pulled, root, rule)
-        return found, self._prior_slopes(float(square.mean()))
+        return found, self._prior_slopes_over(w, square)
+
+    def _prior_slopes_over(self, points: np.ndarray, square: np.ndarray) -> Hyper:
+        """Their mean over points, with `w^T Lambda w` of each."""
+        return self._prior_slopes(float(square.mean()) - self._held_square(points))
 
     def _draws_and_one(self, z: np.ndarray) -> np.ndarray:
         """`(z, 1)`."""
@@ -409,6 +439,10 @@ class ModelDensity(Density):
     def _prior_trace(self, root: Square) -> float:
         """`tr R^T Lambda R`."""
         return float((root * self._prior_times(root)).sum())
+
+    def _changed_prior_trace(self, root: Square) -> float:
+        """Its derivative in `log alpha`."""
+        return float((root * self._changed_prior_times(root)).sum())
 
     def _prior_at_points(
         self, points: Float[np.ndarray, "points dim"]

@@ -1,6 +1,6 @@
 """A basis and a likelihood make a log density with hyperparameters, and predictions from it.
 
-w ~ N(0, Lambda_0^-1 / alpha),     eta_n = w^T phi(x_n; r) + offset_n,     y_n ~ p(y | eta_n)
+w ~ N(0, Lambda^-1),     eta_n = w^T phi(x_n; r) + offset_n,     y_n ~ p(y | eta_n)
 """
 
 import dataclasses
@@ -22,6 +22,7 @@ from ._several import SeveralPredictors
 @dataclasses.dataclass(frozen=True)
 class Model:
     """`weak_prior` adds weak priors on the log hyperparameters; without it they are flat.
+    `constant_precision`: of the constant's prior; None for that of the other weights, `alpha`.
 
     >>> import numpy as np
     >>> import mixvi
@@ -36,6 +37,7 @@ class Model:
     basis: Basis
     likelihood: Likelihood
     weak_prior: bool = True
+    constant_precision: float | None = None
 
     def density(
         self,
@@ -121,10 +123,16 @@ class Model:
             offset,
             prior_precision,
             self.weak_prior,
+            self._own_constant(prior_precision),
         )
         if several:
             made.groups = ranks(rows, weight)
         return made
+
+    def _own_constant(self, prior_precision: Any) -> float | None:
+        """A precision that is given, and the kernel of a process, have their own for it."""
+        given = prior_precision is not None or self.basis.has_amplitude
+        return None if given else self.constant_precision
 
     def hyper(self, shared: Shared) -> Hyper:
         """A start for all hyperparameters."""

@@ -37,7 +37,7 @@ class OnePredictor(ModelDensity):
     def _at_points(self, points, learns):
         square, pulled = self._prior_at_points(points)
         values, gradients = self._log_prior(square), -pulled
-        slopes = [self._prior_slopes(float(square.mean()))] if learns else []
+        slopes = [self._prior_slopes_over(points, square)] if learns else []
         for block in self.blocks():
             in_design = np.zeros_like(block.phi) if learns else None
             for some in some_points(len(points), len(block.y)):
@@ -100,9 +100,9 @@ class OnePredictor(ModelDensity):
         return value, gradient, product
 
     def evidence_slopes(self, mode, root):
-        prior = self._prior_slopes(float(mode @ self._prior_times(mode)))
+        prior = self._prior_slopes(float(mode @ self._changed_prior_times(mode)))
         if "log_alpha" in prior:  # of -(1/2) log det P
-            prior["log_alpha"] = prior["log_alpha"] - 0.5 * self._prior_trace(root)
+            prior["log_alpha"] = prior["log_alpha"] - 0.5 * self._changed_prior_trace(root)
         slopes, in_w = [prior], np.zeros(self.dim)
         mixed = np.zeros((self.dim, self.n_hyper))
         for block in self.blocks():
@@ -125,7 +125,7 @@ class OnePredictor(ModelDensity):
             )
             self._add_mixed(mixed, block, mode, slope, bend, own)
         if "log_alpha" in self.hyper:
-            mixed[:, self._place("log_alpha")] -= self._prior_times(mode)[:, None]
+            mixed[:, self._place("log_alpha")] -= self._changed_prior_times(mode)[:, None]
         nothing = np.zeros(self.n_hyper)
         return EvidenceSlopes(self._sum_slopes(*slopes), mixed, in_w, nothing)
 

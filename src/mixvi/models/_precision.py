@@ -1,7 +1,12 @@
 """The prior precision of the weights, `Lambda = alpha Lambda_0`: one number, a diagonal, a dense or
-a sparse matrix. Every linear predictor has weights with the same prior."""
+a sparse matrix. Every linear predictor has weights with the same prior.
+
+The constant, the last weight, may have a precision of its own that `alpha` leaves alone: how far
+predictors are from zero on average says nothing of how much they vary.
+"""
 
 import dataclasses
+import math
 from typing import Any
 
 import numpy as np
@@ -11,14 +16,18 @@ from .._errors import InputError
 
 @dataclasses.dataclass(frozen=True)
 class Precision:
-    """`Lambda_0` for `size` weights: a vector (its diagonal), a matrix, or a SciPy sparse one."""
+    """`Lambda_0` for `size` weights: a vector (its diagonal), a matrix, or a SciPy sparse one.
+    `constant`: the last weight's own precision; None where it is one of the others."""
 
     matrix: Any
     log_det: float
+    constant: float | None = None
 
     @classmethod
-    def of(cls, given: Any, size: int) -> "Precision":
+    def of(cls, given: Any, size: int, constant: float | None = None) -> "Precision":
         """Checked; None is the identity."""
+        if given is None and constant is not None:
+            return cls(np.append(np.ones(size - 1), constant), math.log(constant), constant)
         if given is None:
             return cls(np.ones(size), 0.0)
         if hasattr(given, "tocsc"):
@@ -49,25 +58,36 @@ class Precision:
     def is_one(self) -> bool:
         return self.is_diagonal and bool((self.matrix == 1.0).all())
 
-    def times(self, columns: np.ndarray) -> np.ndarray:
-        """`Lambda_0 X` for `X` (size, ...)."""
-        if self.is_diagonal:
-            return (self.matrix * columns.T).T
-        return self.matrix @ columns
+    @property
+    def n_scaled(self) -> int:
+        """Weights whose precision grows with `alpha`."""
+        return self.size - (self.constant is not None)
 
-    def taken_from(self, hessian: np.ndarray, scale: float) -> np.ndarray:
-        """`hessian - scale Lambda_0`, in place."""
+    def log_det_at(self, alpha: float) -> float:
+        return self.log_det + self.n_scaled * math.log(alpha)
+
+    def times(self, columns: np.ndarray, alpha: float) -> np.ndarray:
+        """`Lambda X` for `X` (size, ...)."""
         if self.is_diagonal:
-            hessian[np.diag_indices(self.size)] -= scale * self.matrix
+            return (self.diagonal_at(alpha) * columns.T).T
+        return alpha * (self.matrix @ columns)
+
+    def taken_from(self, hessian: np.ndarray, alpha: float) -> np.ndarray:
+        """`hessian - Lambda`, in place."""
+        if self.is_diagonal:
+            hessian[np.diag_indices(self.size)] -= self.diagonal_at(alpha)
         elif hasattr(self.matrix, "tocoo"):
             coo = self.matrix.tocoo()
-            hessian[coo.row, coo.col] -= scale * coo.data
+            hessian[coo.row, coo.col] -= alpha * coo.data
         else:
-            hessian -= scale * self.matrix
+            hessian -= alpha * self.matrix
         return hessian
 
-    def diagonal(self) -> np.ndarray:
-        return self.matrix if self.is_diagonal else self.matrix.diagonal()
+    def diagonal_at(self, alpha: float) -> np.ndarray:
+        diagonal = alpha * (self.matrix if self.is_diagonal else self.matrix.diagonal())
+        if self.constant is not None:
+            diagonal[-1] = self.constant
+        return diagonal
 
 
 def _sparse(given: Any, size: int) -> Precision:

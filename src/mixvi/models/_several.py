@@ -47,7 +47,7 @@ class SeveralPredictors(ModelDensity):
         and cancel."""
         square, pulled = self._prior_at_points(points)
         values, gradients = self._log_prior(square), -pulled
-        slopes = [self._prior_slopes(float(square.mean()))] if learns else []
+        slopes = [self._prior_slopes_over(points, square)] if learns else []
         for block in self.blocks():
             in_design = np.zeros_like(block.phi) if learns else None
             weight, phi = block.weight.astype(dtype), block.phi.astype(dtype)
@@ -138,9 +138,9 @@ class SeveralPredictors(ModelDensity):
         return value, gradient, product
 
     def evidence_slopes(self, mode, root):
-        prior = self._prior_slopes(float(mode @ self._prior_times(mode)))
+        prior = self._prior_slopes(float(mode @ self._changed_prior_times(mode)))
         if "log_alpha" in prior:
-            prior["log_alpha"] = prior["log_alpha"] - 0.5 * self._prior_trace(root)
+            prior["log_alpha"] = prior["log_alpha"] - 0.5 * self._changed_prior_trace(root)
         slopes, in_w = [prior], np.zeros(self.dim)
         mixed = np.zeros((self.dim, self.n_hyper))
         covariance, w = root @ root.T, self._by_output(mode)
@@ -158,7 +158,7 @@ class SeveralPredictors(ModelDensity):
             slopes.append(self._basis_slopes(block, in_design))
             self._add_mixed(mixed, block, w, slope, bend)
         if "log_alpha" in self.hyper:
-            mixed[:, self._place("log_alpha")] -= self._prior_times(mode)[:, None]
+            mixed[:, self._place("log_alpha")] -= self._changed_prior_times(mode)[:, None]
         return EvidenceSlopes(self._sum_slopes(*slopes), mixed, in_w, np.zeros(self.n_hyper))
 
     def _spread(self, phi: np.ndarray, covariance: np.ndarray, by: np.ndarray) -> np.ndarray:

@@ -1,6 +1,7 @@
 """From the columns of a file to features, the same way for training and for every later file."""
 
 import dataclasses
+import math
 import re
 from collections import Counter
 from collections.abc import Sequence
@@ -9,9 +10,10 @@ from typing import Any, ClassVar
 import numpy as np
 from jaxtyping import Float
 
+from .._arrays._scale import told_from_constant
 from .._errors import InputError
-from ._kinds import WHOLE, Kind, found, is_missing, is_number, numbers, quoted, shortened, truths_of
-from ._read import Raw, nearest
+from ._kinds import WHOLE, Kind, found, is_number, numbers, quoted, shortened, truths_of
+from ._read import MISSING, Raw, nearest
 
 MOST_LEVELS, MANY_LEVELS = 100, 20
 LEAST_ROW_NUMBERS = 10
@@ -38,7 +40,7 @@ class Number:
 
     @property
     def words(self) -> str:
-        return f"{figure(self.low)} to {figure(self.high)}"
+        return " to ".join(figures(self.low, self.high))
 
     def encoded(self, raw: Raw, impute: bool) -> Float[np.ndarray, "n features"]:
         values = numbers(raw, self.name, f"; in training this column held numbers ({self.words})")
@@ -82,10 +84,12 @@ class Category:
 
     def encoded(self, raw: Raw, impute: bool) -> Float[np.ndarray, "n features"]:
         cells = raw.cells[self.name]
-        missing = [row for row, text in enumerate(cells) if is_missing(text)]
+        absent = [raw.is_missing(text) for text in cells]
+        missing = [row for row, one in enumerate(absent) if one]
         if missing and not impute:
             refuse_missing(raw, self.name, missing)
-        texts = [self.fill if is_missing(text) else canonical(text, self.kind) for text in cells]
+        pairs = zip(cells, absent, strict=True)
+        texts = [self.fill if one else canonical(text, self.kind) for text, one in pairs]
         known = set(self.levels)
         unknown = [row for row, text in enumerate(texts) if text not in known]
         if unknown:
@@ -115,12 +119,14 @@ Column = Number | Category
 
 @dataclasses.dataclass(frozen=True)
 class Columns:
-    """What was learnt of the columns, and which are left out, with the reason."""
+    """What was learnt of the columns, and which are left out, with the reason. `missing`: texts
+    that stand for no value, here and in every later file."""
 
     used: tuple[Column, ...]
     left_out: dict[str, str]
     target: str
     impute: bool
+    missing: tuple[str, ...] = MISSING
 
     @property
     def features(self) -> list[str]:
@@ -136,7 +142,12 @@ class Columns:
         """The features of a file, and what is to be said of it."""
         self._refuse_absent(raw)
         parts = [column.encoded(raw, self.impute) for column in self.used]
-        notes = []
+        notes = [
+            f"column {column.name!r}: {texts}, taken for no value (--missing when fitting says "
+            "which texts are)."
+            for column in self.used
+            if (texts := _texts_for_none(raw, column.name))
+        ]
         for column, part in zip(self.used, parts, strict=True):
             if n := column.outside(part):
                 notes.append(
@@ -168,6 +179,7 @@ class Columns:
             "left_out": self.left_out,
             "target": self.target,
             "impute": self.impute,
+            "missing": list(self.missing),
         }
 
     @classmethod
@@ -181,7 +193,9 @@ class Columns:
             else:
                 fields |= {"levels": tuple(fields["levels"]), "counts": tuple(fields["counts"])}
                 used.append(Category(**fields))
-        return cls(tuple(used), dict(stored["left_out"]), stored["target"], stored["impute"])
+        missing = tuple(stored.get("missing", MISSING))
+        left_out = dict(stored["left_out"])
+        return cls(tuple(used), left_out, stored["target"], stored["impute"], missing)
 
 
 def figure(value: float) -> str:
@@ -189,6 +203,22 @@ def figure(value: float) -> str:
     if 1e4 <= abs(value) < 1e7:
         return f"{value:,.0f}"
     return f"{value:.4g}" if abs(value) >= 1 else f"{value:.3g}"
+
+
+def figures(*values: float) -> list[str]:
+    """The same of several, with as many more digits as it takes to tell them apart."""
+    shown, span = [figure(value) for value in values], max(values) - min(values)
+    off = (
+        abs(float(one.replace(",", "")) - value) for one, value in zip(shown, values, strict=True)
+    )
+    if span == 0 or all(one <= span / 20 for one in off):
+        return shown
+    largest = max(map(abs, values))
+    digits = math.ceil(math.log10(largest / span)) + 2
+    if not 1e-4 <= largest < 1e16:
+        return [f"{value:.{digits}g}" for value in values]
+    places = max(0, 1 - math.floor(math.log10(span)))
+    return [f"{value:,.{places}f}" for value in values]
 
 
 def plural(n: int, word: str) -> str:
@@ -224,7 +254,22 @@ def refuse_missing(raw: Raw, name: str, rows: Sequence[int] | np.ndarray) -> Non
     raise InputError(
         f"column {name!r}, {raw.place(int(rows[0]))}: the value is missing{more}. Fill it in, "
         f"leave the rows or the column out (--drop {quoted(name)} when fitting), or {TO_IMPUTE}."
+        + no_value(raw, name)
     )
+
+
+def no_value(raw: Raw, name: str) -> str:
+    """Which texts were taken for none, after a blank; of empty cells there is nothing to say."""
+    texts = _texts_for_none(raw, name)
+    return (
+        f" (Taken for no value: {texts}; --missing when fitting says which are.)" if texts else ""
+    )
+
+
+def _texts_for_none(raw: Raw, name: str) -> str:
+    """`'NA' in 3 cells`."""
+    texts = Counter(text for text in raw.cells[name] if text and raw.is_missing(text))
+    return ", ".join(f"{text!r} in {plural(n, 'cell')}" for text, n in texts.most_common(3))
 
 
 # --- learning ---------------------------------------------------------------------------------
@@ -240,7 +285,7 @@ class Wishes:
     impute: bool = False
 
 
-def learnt(raw: Raw, target: str, wishes: Wishes) -> Columns:
+def learnt(raw: Raw, target: str, wishes: Wishes, missing: tuple[str, ...] = MISSING) -> Columns:
     _check_wishes(raw, target, wishes)
     used: list[Column] = []
     left_out = dict.fromkeys(wishes.drop, "you said so (--drop)")
@@ -258,7 +303,7 @@ def learnt(raw: Raw, target: str, wishes: Wishes) -> Columns:
             f"{raw.path!r}: no column is left to predict {target!r} from"
             + (f" ({reasons})." if reasons else ".")
         )
-    return Columns(tuple(used), left_out, target, wishes.impute)
+    return Columns(tuple(used), left_out, target, wishes.impute, missing)
 
 
 def _check_wishes(raw: Raw, target: str, wishes: Wishes) -> None:
@@ -276,7 +321,12 @@ def _column(raw: Raw, name: str, wishes: Wishes) -> Column | str:
     as_category = name in wishes.category
     kind, missing = found(raw, name, as_category)
     if kind == Kind.EMPTY:
-        return "it is empty"
+        texts = _texts_for_none(raw, name)
+        return (
+            f"it is empty but for {texts}, taken for no value (--missing)"
+            if texts
+            else "it is empty"
+        )
     if missing and not wishes.impute:
         refuse_missing(raw, name, missing)
     kept = as_category or name in wishes.keep
@@ -291,6 +341,8 @@ def _number(raw: Raw, name: str, kept: bool, n_missing: int) -> Number | str:
     low, high = float(values.min()), float(values.max())
     if low == high:
         return f"it is {low:.6g} in every row"
+    if not told_from_constant(values[:, None])[0]:
+        return f"it is {low:.6g} in every row, but for rounding"
     if not kept and (reason := _names_rows(values, name)):
         return reason
     return Number(name, low, high, float(np.median(values)), n_missing)
@@ -308,7 +360,7 @@ def _names_rows(values: np.ndarray, name: str) -> str:
 
 
 def _category(raw: Raw, name: str, kind: Kind, kept: bool, n_missing: int) -> Category | str:
-    texts = [canonical(text, kind) for text in raw.cells[name] if not is_missing(text)]
+    texts = [canonical(text, kind) for text in raw.cells[name] if not raw.is_missing(text)]
     counts = Counter(texts)
     n, levels = len(texts), sorted(counts, key=in_order)
     if kind == Kind.TRUTH:

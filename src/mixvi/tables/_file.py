@@ -1,9 +1,12 @@
 """A model in one file: JSON and plain arrays in a zip. Nothing in it is run when it is read."""
 
+import contextlib
 import io
 import json
+import os
 import zipfile
 import zlib
+from collections.abc import Iterator
 from io import BufferedIOBase
 from pathlib import Path
 from typing import Any
@@ -37,13 +40,29 @@ def save(model: TableModel, path: str | Path) -> Path:
 
 def write_atomically(path: str | Path, content: bytes) -> Path:
     path = Path(path)
+    with _told(path):
+        _store.replace_with(path, lambda file: file.write(content))
+    return path
+
+
+def check_writable(path: str | Path) -> None:
+    """Before a long fit, not after it."""
+    path = Path(path)
+    with _told(path):
+        _store.check_writable(path)
+
+
+@contextlib.contextmanager
+def _told(path: Path) -> Iterator[None]:
+    """What is in the way of writing a file, in a sentence."""
+    if path.is_dir():
+        raise InputError(f"{str(path)!r} is a folder: name a file.")
     if not path.parent.is_dir():
         raise InputError(f"{str(path)!r}: there is no folder {str(path.parent)!r}.")
     try:
-        _store.replace_with(path, lambda file: file.write(content))
+        yield
     except OSError as err:
         raise InputError(f"{str(path)!r} cannot be written: {err.strerror}.") from err
-    return path
 
 
 def _content(model: TableModel) -> dict[str, bytes]:
@@ -96,15 +115,16 @@ def load(path: str | Path) -> TableModel:
             header["facts"] | {"version": header["version"]},
         )
     except (KeyError, TypeError, ValueError, AttributeError) as err:
-        raise _damaged(path, f"{type(err).__name__}: {err}") from err
+        raise _damaged(path, f" ({type(err).__name__}: {err})") from err
 
 
 def _parts(path: Path) -> tuple[dict[str, Any], dict[str, np.ndarray], dict[str, Any]]:
-    if path.is_dir() or not path.exists():
-        what = "is a folder, not a model." if path.is_dir() else "does not exist."
-        raise InputError(f"the model {str(path)!r} {what}")
+    if os.path.isdir(path):  # `Path.is_dir` raises where a name is too long
+        raise InputError(f"the model {str(path)!r} is a folder, not a model.")
     try:
         file = open(path, "rb")  # noqa: SIM115
+    except FileNotFoundError as err:
+        raise InputError(f"the model {str(path)!r} does not exist.") from err
     except OSError as err:
         raise InputError(f"the model {str(path)!r} cannot be read: {err.strerror}.") from err
     with file:
@@ -125,7 +145,7 @@ def _begins(file: BufferedIOBase) -> bool:
 def _read(path: Path, archive: zipfile.ZipFile, cut: bool) -> tuple[Any, Any, Any]:
     if HEADER not in archive.namelist():
         if cut:
-            raise _damaged(path, "its end is missing")
+            raise _damaged(path, " (its end is missing)")
         raise _not_a_model(path, "it is some other archive")
     try:
         header = _store.from_json(archive.read(HEADER))
@@ -155,7 +175,7 @@ def _read(path: Path, archive: zipfile.ZipFile, cut: bool) -> tuple[Any, Any, An
         zlib.error,
         json.JSONDecodeError,
     ) as err:
-        raise _damaged(path, str(err)) from err
+        raise _damaged(path, _store.reason(err)) from err
     return header, arrays, posterior
 
 
@@ -164,7 +184,7 @@ def _foreign(path: Path, file: BufferedIOBase) -> InputError:
     file.seek(0)
     begins = file.read(4)
     if begins[:2] == b"PK":
-        return _damaged(path, "its end is missing")
+        return _damaged(path, " (its end is missing)")
     if not begins:
         return _not_a_model(path, "it is empty")
     return _not_a_model(path, "models come from 'mixvi fit'")
@@ -175,6 +195,5 @@ def _not_a_model(path: Path, why: str) -> InputError:
 
 
 def _damaged(path: Path, why: str) -> InputError:
-    return InputError(
-        f"the model {str(path)!r} is damaged ({why}): copy it again, or fit it again."
-    )
+    """`why`: in brackets, after a blank."""
+    return InputError(f"the model {str(path)!r} is damaged{why}: copy it again, or fit it again.")

@@ -53,15 +53,15 @@ def fit_table(path: str | Path, asked: Asked, tell: Callable[[str], None] = sile
     tell("reading")
     raw = read(path, asked.options)
     target, y = target_of(raw, asked.target, asked.task)
-    columns = learnt(raw, asked.target, asked.wishes)
-    x, _ = columns.encoded(raw)
+    columns = learnt(raw, asked.target, asked.wishes, asked.options.missing)
+    x, said = columns.encoded(raw)
     tell("fitting")
     with warnings.catch_warnings(record=True) as caught:
         warnings.simplefilter("always")
         chosen = _chosen(asked, target, x, y)
         tell("scoring")
         without = _without_columns(asked, target, y)
-    notes = list(dict.fromkeys(str(one.message) for one in caught))
+    notes = list(dict.fromkeys([*raw.notes, *said, *(str(one.message) for one in caught)]))
     with blas_for(len(y)):
         return _fitted(asked, raw, target, columns, x, chosen, without, notes)
 
@@ -162,7 +162,7 @@ def _fitted(
         estimator._scale,
         zero,
         unit,
-        score(loo, without.loo, rows, target),
+        score(loo, without.loo, rows, target, unit),
         tuple(effects(setting, x, asked.seed)),
         {
             "file": Path(raw.path).name,

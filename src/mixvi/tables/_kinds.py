@@ -3,14 +3,13 @@
 import enum
 import math
 import re
-from typing import NamedTuple
+from typing import Any, NamedTuple
 
 import numpy as np
 
 from .._errors import InputError
-from ._read import DECIMAL_COMMA, NUMBER, Raw
+from ._read import DECIMAL_COMMA, NUMBER, Raw, in_groups, other_sign
 
-MISSING = frozenset(("", "na", "n/a", "#n/a", "nan", "null", "?"))
 INFINITE = re.compile(r"[+-]?inf(?:inity)?", re.IGNORECASE)
 LEADING_ZERO = re.compile(r"[+-]?0\d+", re.ASCII)
 WHOLE = re.compile(r"[+-]?\d+", re.ASCII)
@@ -23,11 +22,16 @@ DATE = re.compile(
     r"|\d{1,2}:\d{2}(?::\d{2}(?:\.\d+)?)?",
     re.IGNORECASE | re.ASCII,
 )
+# `$1,234.50`, `12 %`: a number for people.
+AMOUNT = re.compile(r"[+-]?(?:[$€£¥]\s?[+-]?\d[\d.,']*|\d[\d.,']*\s?[$€£¥%])")
+SIGN = re.compile(r"[$€£¥%]")
 TRUTHS = (("false", "true"), ("no", "yes"), ("f", "t"), ("n", "y"))
 # Where so many of the cells are numbers, or dates, the column is meant to be of these.
 MOSTLY = 0.8
 # Whole numbers beyond are not told apart by a double.
 MOST_WHOLE = 2**53
+# The square of a larger number, summed over rows, may be none.
+LARGEST = 1e150
 
 
 class Kind(enum.StrEnum):
@@ -42,10 +46,6 @@ class Found(NamedTuple):
     missing: list[int]  # rows
 
 
-def is_missing(text: str) -> bool:
-    return text.casefold() in MISSING
-
-
 def is_number(text: str) -> bool:
     if LEADING_ZERO.fullmatch(text):
         return False  # a code
@@ -55,8 +55,9 @@ def is_number(text: str) -> bool:
 def found(raw: Raw, name: str, as_category: bool = False) -> Found:
     """The kind of a column, or a sentence that says what is wrong with it."""
     cells, typed = raw.cells[name], raw.typed.get(name)
-    missing = [row for row, text in enumerate(cells) if is_missing(text)]
-    present = [row for row, text in enumerate(cells) if not is_missing(text)]
+    absent = [raw.is_missing(text) for text in cells]
+    missing = [row for row, one in enumerate(absent) if one]
+    present = [row for row, one in enumerate(absent) if not one]
     if not present:
         return Found(Kind.EMPTY, missing)
     if typed not in (None, "text") and not as_category:
@@ -67,12 +68,14 @@ def found(raw: Raw, name: str, as_category: bool = False) -> Found:
     if truths_of(distinct) is not None:
         return Found(Kind.TRUTH, missing)
     if typed != "text":
+        _refuse_grouped(raw, name)
         numeric = [row for row in present if is_number(cells[row])]
         if len(numeric) == len(present):
             return Found(Kind.NUMBER, missing)
         if len(numeric) >= MOSTLY * len(present):
             _refuse_mixed(raw, name, present, len(numeric))
         _refuse_decimals(raw, name, present)
+        _refuse_amounts(raw, name, present)
     dates = [row for row in present if DATE.fullmatch(cells[row])]
     if len(dates) >= MOSTLY * len(present):
         _refuse_dates(raw, name, dates[0])
@@ -87,17 +90,23 @@ def truths_of(distinct: set[str]) -> tuple[str, str] | None:
 
 def numbers(raw: Raw, name: str, known: str = "") -> np.ndarray:
     """As float64, NaN where missing. `known`: what the column held in training, in words."""
+    _refuse_grouped(raw, name, 0.0)
     values = np.empty(raw.n_rows)
     for row, text in enumerate(raw.cells[name]):
-        if is_missing(text):
+        if raw.is_missing(text):
             values[row] = math.nan
             continue
         if not is_number(text):
             raise InputError(
                 f"column {name!r}, {raw.place(row)}: {shortened(text)} is not a number{known}."
-                + _about_comma(text)
+                + _about_sign(text)
             )
         value = float(text)
+        if math.isfinite(value) and abs(value) > LARGEST:
+            raise InputError(
+                f"column {name!r}, {raw.place(row)}: {shortened(text)} is too large to reckon "
+                "with: divide the column by a unit, or put in what is meant."
+            )
         if not math.isfinite(value):
             what = "is not finite" if INFINITE.fullmatch(text) else "is too large for a number"
             raise InputError(
@@ -114,6 +123,19 @@ def numbers(raw: Raw, name: str, known: str = "") -> np.ndarray:
     return values
 
 
+def typed(raw: Raw, name: str) -> list[Any]:
+    """Numbers as numbers, None where these are missing; all else as the text that it is."""
+    cells = raw.cells[name]
+    present = [text for text in cells if not raw.is_missing(text)]
+    if not present or name in raw.grouped or not all(map(is_number, present)):
+        return list(cells)
+    whole = all(map(WHOLE.fullmatch, present))
+    if whole and max(abs(int(text)) for text in present) >= 2**63:
+        return list(cells)
+    kind = int if whole else float
+    return [None if raw.is_missing(text) else kind(text) for text in cells]
+
+
 # --- refusals ---------------------------------------------------------------------------------
 
 
@@ -128,8 +150,24 @@ def shortened(text: str, most: int = 40) -> str:
     return repr(text if len(text) <= most else text[: most - 3] + "...")
 
 
-def _about_comma(text: str) -> str:
-    return " (Decimal commas are read with --decimal ,)" if DECIMAL_COMMA.fullmatch(text) else ""
+def _about_sign(text: str) -> str:
+    if in_groups(",", ".").fullmatch(text):
+        either = " Decimal commas are read with --decimal ,." * bool(DECIMAL_COMMA.fullmatch(text))
+        return f" (Commas that part thousands are taken out with --thousands ,.{either})"
+    if DECIMAL_COMMA.fullmatch(text):
+        return " (Decimal commas are read with --decimal ,)"
+    return f" ({_about_amount(text)})" if AMOUNT.fullmatch(text) else ""
+
+
+def _about_amount(text: str) -> str:
+    found = SIGN.search(text)
+    what = f"Take {found[0]!r} out of the cells" if found else "Take out what is no digit"
+    bare = SIGN.sub("", text).strip()
+    if in_groups(",", ".").fullmatch(bare):
+        return what + " and the commas, too, or say --thousands ,."
+    if in_groups(".", ",").fullmatch(bare):
+        return what + " and say --decimal , --thousands . for the rest."
+    return what + "."
 
 
 def _refuse_type(raw: Raw, name: str, typed: str | None, row: int) -> None:
@@ -155,9 +193,45 @@ def _refuse_mixed(raw: Raw, name: str, present: list[int], n_numbers: int) -> No
     row = next(row for row in present if not is_number(cells[row]))
     raise InputError(
         f"column {name!r}, {raw.place(row)}: {shortened(cells[row])} is not a number, and "
-        f"{n_numbers} of {len(present)} are.{_about_comma(cells[row])} Correct it, leave it empty, "
+        f"{n_numbers} of {len(present)} are.{_about_sign(cells[row])} Correct it, leave it empty, "
         f"or read the column as categories (--category {quoted(name)})."
     )
+
+
+def _refuse_grouped(raw: Raw, name: str, share: float = MOSTLY) -> None:
+    """`1.234` beside `--decimal ,`, or `1,234.5`: a column of numbers that would become others.
+    `share`: of cells that look like numbers, from which on they are meant to be."""
+    if name not in raw.grouped:
+        return
+    sign, cells = other_sign(raw.decimal), [one for one in raw.cells[name] if one]
+    pattern = in_groups(sign, raw.decimal)
+    like = sum(is_number(one) or bool(pattern.fullmatch(one)) for one in cells)
+    with_comma = [one for one in cells if DECIMAL_COMMA.fullmatch(one)]
+    if like < share * len(cells) or not all(map(pattern.fullmatch, with_comma)):
+        return  # texts; or decimal commas, some of them with three digits behind
+    row, text = raw.grouped[name]
+    what, other = ("comma", "with") if sign == "," else ("point", "without")
+    either = (
+        "" if raw.decimal in text else f" (or, where it is the decimal sign, {other} --decimal ,)"
+    )
+    raise InputError(
+        f"column {name!r}, {raw.place(row)}: in {shortened(text)} a {what} seems to part "
+        f"thousands: read the file with --thousands {sign}{either}."
+    )
+
+
+def _refuse_amounts(raw: Raw, name: str, present: list[int]) -> None:
+    """A price with its currency is no name of a row."""
+    cells = raw.cells[name]
+    amounts = [row for row in present if AMOUNT.fullmatch(cells[row])]
+    others = sum(is_number(cells[row]) for row in present)
+    if amounts and len(amounts) + others >= MOSTLY * len(present):
+        row = amounts[0]
+        raise InputError(
+            f"column {name!r}, {raw.place(row)}: {shortened(cells[row])} looks like a number, but "
+            f"is read as text. {_about_amount(cells[row])} (--category {quoted(name)} reads the "
+            f"column as categories, --drop {quoted(name)} leaves it out.)"
+        )
 
 
 def _refuse_decimals(raw: Raw, name: str, present: list[int]) -> None:

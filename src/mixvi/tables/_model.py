@@ -1,6 +1,7 @@
 """A table's model: what predicts, and everything known about how well."""
 
 import dataclasses
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,8 @@ from ._scores import Score
 from ._target import CLASSIFY, COUNT, Target
 
 ROWS_AT_ONCE = 20_000
+# How near to nothing, or to everything, an interval may come.
+CLOSEST, MOST_PLACES = 1e-9, 13
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,8 +82,7 @@ class Predicted:
         assert self.mean is not None
         assert self.low is not None
         assert self.high is not None
-        tail = 50 * (1 - self.level)
-        lower, upper = f"{tail:.4g}%", f"{100 - tail:.4g}%"
+        lower, upper = percentages(self.level)
         return {
             "predicted": self.mean.tolist(),
             lower: self.low.tolist(),
@@ -119,16 +121,47 @@ class TableModel:
 
     def predict(self, x: Float[np.ndarray, "n features"], level: float = 0.9) -> Predicted:
         """Of encoded rows. The posterior is integrated out; intervals include the noise."""
-        if not 0 < level < 1:
-            raise InputError(f"--interval must lie between 0 and 1, got {level:g}.")
+        return self._predict(x, level, lambda row: f"row {row + 1}")
+
+    def _predict(
+        self, x: Float[np.ndarray, "n features"], level: float, place: Callable[[int], str]
+    ) -> Predicted:
+        if not CLOSEST <= level <= 1 - CLOSEST:
+            raise InputError(
+                f"--interval must lie between 0 and 1, and not within {CLOSEST:g} of them; got "
+                f"{level:.10g}."
+            )
         starts = range(0, len(x), ROWS_AT_ONCE)
-        with one_blas_thread(0):  # another number of threads would be other last digits
+        # another number of threads would be other last digits
+        with one_blas_thread(0), np.errstate(all="ignore"):
             parts = [self._predicted(x[i : i + ROWS_AT_ONCE], level) for i in starts]
         joined = {}
         for name in ("proba", "mean", "low", "high"):
             values = [getattr(part, name) for part in parts]
             joined[name] = None if values[0] is None else np.concatenate(values)
+        self._refuse_endless(x, [one for one in joined.values() if one is not None], place)
         return Predicted(self.target, **joined, level=level)
+
+    def _refuse_endless(
+        self, x: np.ndarray, predicted: list[np.ndarray], place: Callable[[int], str]
+    ) -> None:
+        """Where a prediction overflows, the value farthest from what training has seen is named."""
+        fine = np.all([np.isfinite(one.reshape(len(x), -1)).all(1) for one in predicted], axis=0)
+        if fine.all():
+            return
+        row = int(np.flatnonzero(~fine)[0])
+        with np.errstate(all="ignore"):
+            far = np.nan_to_num(np.abs((x[row] - self.centre) / self.scale))
+        feature, more = int(far.argmax()), int((~fine).sum()) - 1
+        name = next(
+            k for k, its in self.columns.slices().items() if its.start <= feature < its.stop
+        )
+        column = next(one for one in self.columns.used if one.name == name)
+        raise InputError(
+            f"column {name!r}, {place(row)}: {x[row, feature]:g} is too far from what training has "
+            f"seen ({column.words}) to predict from; no finite number comes out"
+            + (f" (nor in {more:,} rows more)." if more else ".")
+        )
 
     def _predicted(self, x: Float[np.ndarray, "n features"], level: float) -> Predicted:
         predictive, rows = self.predictive, self.rows(x)
@@ -148,6 +181,16 @@ class TableModel:
         self, path: str, options: Options | None = None, level: float = 0.9
     ) -> tuple[Raw, Predicted, list[str]]:
         """The file as read, its predictions, and what is to be said."""
-        raw = read(path, options)
+        missing = self.columns.missing
+        raw = read(path, dataclasses.replace(options or Options(), missing=missing))
         x, notes = self.columns.encoded(raw)
-        return raw, self.predict(x, level), notes
+        return raw, self._predict(x, level, raw.place), [*raw.notes, *notes]
+
+
+def percentages(level: float) -> tuple[str, str]:
+    """`5%` and `95%`: of both ends of an interval, with the digits that tell them apart."""
+    tail, places = 50 * (1 - level), 2
+    while abs(round(tail, places) - tail) > 0.01 * min(tail, 50 - tail) and places < MOST_PLACES:
+        places += 1
+    low, high = (f"{one:.{places}f}".rstrip("0").rstrip(".") for one in (tail, 100 - tail))
+    return f"{low}%", f"{high}%"

@@ -5,6 +5,7 @@ import csv
 import dataclasses
 import difflib
 import io
+import math
 import os
 import re
 from collections.abc import Iterable, Sequence
@@ -19,6 +20,10 @@ SNIFFED, SNIFFED_RECORDS = 65_536, 50
 MOST_COLUMNS = 2000
 DECIMAL_COMMA = re.compile(r"[+-]?\d*,\d+(?:[eE][+-]?\d+)?", re.ASCII)
 NUMBER = re.compile(r"[+-]?(?:\d+\.?\d*|\.\d+)(?:[eE][+-]?\d+)?", re.ASCII)
+# What stands for no value, in any case; an empty cell always does.
+MISSING = ("NA", "N/A", "#N/A", "NaN", "null", "?")
+BLANKS = " \u00a0\u2009\u202f"
+MOST_LINES = 5
 # What files begin with that are no tables of text.
 MAGIC = {
     b"PK\x03\x04": "a workbook or an archive, not CSV: save the table as CSV first",
@@ -36,13 +41,17 @@ class Options:
     separator: str | None = None
     decimal: str = "."
     encoding: str | None = None
+    thousands: str | None = None
+    missing: tuple[str, ...] = MISSING
 
 
 @dataclasses.dataclass(frozen=True)
 class Raw:
     """Cells column by column, as text without blanks around it. `typed`: what a file that knows
-    types says of a column, "text" or "date"; `lines`: where every row begins in a file that has
-    lines."""
+    types says of a column, "text" or "date"; `table`: such a file as it is; `lines`: where every
+    row begins in a file that has lines; `grouped`: of columns with cells like `1,234.5`, the first
+    such row and its text; `missing`: texts that stand for no value, folded; `notes`: what is to be
+    said of the file."""
 
     path: str
     names: tuple[str, ...]
@@ -51,6 +60,14 @@ class Raw:
     how: str
     lines: Sequence[int] | None = None
     typed: dict[str, str] = dataclasses.field(default_factory=dict)
+    table: Any = None
+    grouped: dict[str, tuple[int, str]] = dataclasses.field(default_factory=dict)
+    decimal: str = "."
+    missing: frozenset[str] = frozenset()
+    notes: tuple[str, ...] = ()
+
+    def is_missing(self, text: str) -> bool:
+        return not text or text.casefold() in self.missing
 
     def place(self, row: int) -> str:
         """Rows are counted from 1, without the header."""
@@ -61,7 +78,7 @@ def read(path: str | Path, options: Options | None = None) -> Raw:
     options, path = options or Options(), Path(path)
     content = _bytes(path)
     if content[:4] == b"PAR1" or path.suffix.lower() in (".parquet", ".pq"):
-        return _parquet(path)
+        return _parquet(path, options)
     for magic, what in MAGIC.items():
         if content.startswith(magic):
             raise InputError(f"{_quoted(path)} is {what}.")
@@ -80,7 +97,7 @@ def _quoted(path: Path) -> str:
 
 
 def _bytes(path: Path) -> bytes:
-    if path.is_dir():
+    if os.path.isdir(path):  # `Path.is_dir` raises where a name is too long
         raise InputError(f"{_quoted(path)} is a folder, not a file.")
     try:
         content = path.read_bytes()
@@ -105,9 +122,10 @@ def _text(content: bytes, path: Path, options: Options) -> str:
     encoding = options.encoding
     if encoding is None:
         wide = content.startswith((codecs.BOM_UTF16_LE, codecs.BOM_UTF16_BE))
-        encoding = "utf-16" if wide else "utf-8-sig"
+        encoding = "utf-16" if wide else "utf-8"
+    content = content.removeprefix(codecs.BOM_UTF8)  # whatever encoding is named: it is no text
     try:
-        text = content.decode(encoding)
+        text = content.decode(encoding).removeprefix("\ufeff")
     except LookupError:
         raise InputError(f"--encoding: {encoding!r} is no encoding that Python knows.") from None
     except UnicodeDecodeError as err:
@@ -131,7 +149,7 @@ def _text(content: bytes, path: Path, options: Options) -> str:
 
 def _csv(path: Path, text: str, options: Options) -> Raw:
     separator = options.separator or _sniffed(text)
-    records, lines = _records(path, text, separator)
+    records, lines, notes = _records(path, text, separator)
     if not records:
         raise InputError(f"{_quoted(path)} is empty.")
     names = _names(path, records[0], separator)
@@ -144,16 +162,75 @@ def _csv(path: Path, text: str, options: Options) -> Raw:
                 f"{len(names)} names. Is there a separator ({separator!r}) in a text that stands "
                 "in no quotes, or a line cut short?"
             )
-    columns = [list(column) for column in zip(*records[1:], strict=True)]
+    cells = dict(zip(names, map(list, zip(*records[1:], strict=True)), strict=True))
+    cells = _without_thousands(cells, options)
+    grouped = _grouped_in(cells, options.decimal)
     if options.decimal == ",":
-        columns = [[_with_point(text) for text in column] for column in columns]
+        cells = {name: [_with_point(text) for text in column] for name, column in cells.items()}
     how = f"CSV, separated by {SEPARATORS.get(separator, repr(separator))}"
-    cells = dict(zip(names, columns, strict=True))
-    return Raw(str(path), names, cells, len(records) - 1, how, lines[1:])
+    return Raw(
+        str(path),
+        names,
+        cells,
+        len(records) - 1,
+        how,
+        lines[1:],
+        grouped=grouped,
+        decimal=options.decimal,
+        missing=_folded(options),
+        notes=tuple(notes),
+    )
+
+
+def _folded(options: Options) -> frozenset[str]:
+    return frozenset(text.strip().casefold() for text in options.missing)
 
 
 def _with_point(text: str) -> str:
     return text.replace(",", ".") if DECIMAL_COMMA.fullmatch(text) else text
+
+
+def in_groups(sign: str, decimal: str) -> re.Pattern[str]:
+    """Numbers whose digits are in groups of three, `sign` (one of some) between them."""
+    point = re.escape(decimal)
+    return re.compile(
+        rf"[+-]?[1-9]\d{{0,2}}(?:[{re.escape(sign)}]\d{{3}})+(?:{point}\d*)?", re.ASCII
+    )
+
+
+def _grouped_in(cells: dict[str, list[str]], decimal: str) -> dict[str, tuple[int, str]]:
+    """Cells like `1,234.5`, or where decimals have commas like `1.234`, which is 1234 there and
+    would be read as 1.234."""
+    sign = other_sign(decimal)
+    pattern = in_groups(sign, decimal)
+    found = {}
+    for name, column in cells.items():
+        for row, text in enumerate(column):
+            if sign in text and pattern.fullmatch(text):
+                found[name] = row, text
+                break
+    return found
+
+
+def other_sign(decimal: str) -> str:
+    return "," if decimal == "." else "."
+
+
+def _without_thousands(cells: dict[str, list[str]], options: Options) -> dict[str, list[str]]:
+    sign = options.thousands
+    if sign is None:
+        return cells
+    if sign == options.decimal:
+        raise InputError(
+            f"--thousands {sign}: that is the decimal sign already: "
+            f"add --decimal {other_sign(sign)}"
+        )
+    signs = BLANKS if sign == " " else sign
+    pattern, nothing = in_groups(signs, options.decimal), dict.fromkeys(map(ord, signs))
+    return {
+        name: [text.translate(nothing) if pattern.fullmatch(text) else text for text in column]
+        for name, column in cells.items()
+    }
 
 
 def _sniffed(text: str) -> str:
@@ -178,8 +255,35 @@ def _sniffed(text: str) -> str:
     return max(SEPARATORS, key=score)
 
 
-def _records(path: Path, text: str, separator: str) -> tuple[list[list[str]], list[int]]:
-    """Those that are not blank, and the line on which each begins."""
+def _records(path: Path, text: str, separator: str) -> tuple[list[list[str]], list[int], list[str]]:
+    """The header and the rows, the line on which each begins, and what is to be said of others.
+    Separators alone are a row, in which all is missing. A line without anything is none, but among
+    the rows of a table of one column, where a missing value looks like that."""
+    records, lines = _split(path, text, separator)
+    first = next((i for i, record in enumerate(records) if any(record)), len(records))
+    last = max((i for i, record in enumerate(records) if record), default=-1)
+    single = first < len(records) and len(records[first]) == 1
+    kept, skipped = [], lines[:first]
+    for i in range(first, last + 1):
+        if records[i] or single:
+            kept.append(i)
+        else:
+            skipped.append(lines[i])
+    if single:
+        skipped += lines[last + 1 :]  # who wrote them may have meant missing values
+    notes = [_skipped(skipped)] if skipped else []
+    return [records[i] or [""] for i in kept], [lines[i] for i in kept], notes
+
+
+def _skipped(lines: list[int]) -> str:
+    shown = ", ".join(map(str, lines[:MOST_LINES])) + (", ..." if len(lines) > MOST_LINES else "")
+    if len(lines) == 1:
+        return f"line {shown} is blank and is no row."
+    return f"{len(lines):,} lines are blank and are no rows (lines {shown})."
+
+
+def _split(path: Path, text: str, separator: str) -> tuple[list[list[str]], list[int]]:
+    """Every line or, where quotes hold some together, lines; none has a cell where it is blank."""
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=separator, strict=True)
     records: list[list[str]] = []
     lines: list[int] = []
@@ -187,10 +291,9 @@ def _records(path: Path, text: str, separator: str) -> tuple[list[list[str]], li
     try:
         for record in reader:
             begins, last = last + 1, reader.line_num
-            record = [cell.strip() for cell in record]
-            if any(record):
-                records.append(record)
-                lines.append(begins)
+            blank = len(record) == 1 and record[0] and not record[0].strip()
+            records.append([] if blank else [cell.strip() for cell in record])
+            lines.append(begins)
     except csv.Error as err:
         what = str(err)
         if "unexpected end" in what:
@@ -233,7 +336,7 @@ def _unique(path: Path, names: tuple[str, ...]) -> tuple[str, ...]:
 # --- Parquet ----------------------------------------------------------------------------------
 
 
-def _parquet(path: Path) -> Raw:
+def _parquet(path: Path, options: Options) -> Raw:
     try:
         import pyarrow as pa
         import pyarrow.parquet as pq
@@ -260,7 +363,16 @@ def _parquet(path: Path) -> Raw:
         elif not (_is_number(pa, kind) or pa.types.is_boolean(kind) or pa.types.is_null(kind)):
             typed[name] = f"values of type {kind}"
         cells[name] = [_as_text(value) for value in column.to_pylist()]
-    return Raw(str(path), names, cells, table.num_rows, "Parquet", None, typed)
+    return Raw(
+        str(path),
+        names,
+        cells,
+        table.num_rows,
+        "Parquet",
+        typed=typed,
+        table=table,
+        missing=_folded(options),
+    )
 
 
 def _is_number(pa: Any, kind: Any) -> bool:
@@ -269,4 +381,5 @@ def _is_number(pa: Any, kind: Any) -> bool:
 
 
 def _as_text(value: Any) -> str:
-    return "" if value is None else str(value).strip()
+    nothing = value is None or (isinstance(value, float) and math.isnan(value))
+    return "" if nothing else str(value).strip()

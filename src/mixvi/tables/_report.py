@@ -2,6 +2,7 @@
 
 import base64
 import io
+import warnings
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any, cast
@@ -197,7 +198,9 @@ def _picture(size: tuple[float, float], draw: Callable[[Any], Any]) -> str:
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
-    with matplotlib.rc_context(cast(Any, STYLE)):
+    with matplotlib.rc_context(cast(Any, STYLE)), warnings.catch_warnings():
+        # The page has every name in letters; a picture may lack some.
+        warnings.filterwarnings("ignore", r"Glyph \d+ .*missing from", UserWarning)
         figure = Figure(figsize=size, dpi=DPI)
         FigureCanvasAgg(figure)
         draw(figure.subplots())

@@ -102,7 +102,10 @@ def _proba(loo: LeaveOneOut, n_classes: int) -> Float[np.ndarray, "n classes"]:
     return found / found.sum(1, keepdims=True)
 
 
-def score(loo: LeaveOneOut, without: LeaveOneOut, rows: LeftOut, target: Target) -> Score:
+def score(
+    loo: LeaveOneOut, without: LeaveOneOut, rows: LeftOut, target: Target, unit: float = 1.0
+) -> Score:
+    """`unit`: of a target that was scaled."""
     gain, se = loo.gain_over(without)
     shared = {"gain": gain, "gain_se": se, "loo": loo.mean, "n": len(loo.y)}
     if rows.proba is not None:
@@ -110,12 +113,12 @@ def score(loo: LeaveOneOut, without: LeaveOneOut, rows: LeftOut, target: Target)
         usual = max(target.counts) / sum(target.counts)
         off, luck = _calibration(rows.y, rows.proba)
         return Score(right, usual, 0.0, off=off, luck=luck, **shared)
-    assert rows.location is not None
     assert rows.within is not None
-    miss = float(np.median(np.abs(rows.y - rows.location)))
-    usual = float(np.median(np.abs(rows.y - np.median(rows.y))))
-    spread = ((rows.y - rows.y.mean()) ** 2).sum()
-    explained = 1 - ((rows.y - rows.location) ** 2).sum() / spread
+    # In the model's own unit, whose squares neither over- nor underflow.
+    y, away = loo.y, loo.y - loo.predicted
+    miss = unit * float(np.median(np.abs(away)))
+    usual = unit * float(np.median(np.abs(y - np.median(y))))
+    explained = 1 - (away**2).sum() / ((y - y.mean()) ** 2).sum()
     off, luck = float(rows.within.mean()) - LEVEL, 2 * np.sqrt(LEVEL * (1 - LEVEL) / len(rows.y))
     if target.task == COUNT and off > 0:
         off = 0.0  # counts are coarse: an interval of them holds more

@@ -7,8 +7,8 @@ from typing import Any
 import numpy as np
 
 from .._errors import InputError
-from ._columns import canonical, figure, in_order, plural
-from ._kinds import Kind, found, is_missing, is_number, numbers, shortened, truths_of
+from ._columns import canonical, figures, in_order, no_value, plural
+from ._kinds import Kind, found, is_number, numbers, shortened, truths_of
 from ._read import Raw, nearest
 
 CLASSIFY, REGRESS, COUNT = "classify", "regress", "count"
@@ -38,8 +38,8 @@ class Target:
     def words(self) -> str:
         if self.task != CLASSIFY:
             what = "counts" if self.task == COUNT else "numbers"
-            ends = f"from {figure(self.low)} to {figure(self.high)}"
-            return f"{what} {ends}, median {figure(self.median)}"
+            low, high, median = figures(self.low, self.high, self.median)
+            return f"{what} from {low} to {high}, median {median}"
         total = sum(self.counts)
         pairs = list(zip(self.classes, self.counts, strict=True))
         shown = ", ".join(f"{name} ({100 * n / total:.0f}%)" for name, n in pairs[:8])
@@ -95,10 +95,10 @@ def target_of(raw: Raw, name: str, task: str | None) -> tuple[Target, np.ndarray
 def _refuse_missing(raw: Raw, name: str, missing: list[int]) -> None:
     more = f" (and {len(missing) - 1} more)" if len(missing) > 1 else ""
     if len(missing) == raw.n_rows:
-        raise InputError(f"the target {name!r} is empty.")
+        raise InputError(f"the target {name!r} is empty.{no_value(raw, name)}")
     raise InputError(
         f"the target {name!r} is missing in {raw.place(missing[0])}{more}: leave these rows out. "
-        "(A row without it teaches nothing, and --impute does not invent it.)"
+        "(A row without it teaches nothing, and --impute does not invent it.)" + no_value(raw, name)
     )
 
 
@@ -119,14 +119,14 @@ def _guessed(kind: Kind, values: np.ndarray | None, raw: Raw, name: str) -> tupl
 
 def _classes(raw: Raw, name: str, guess: str) -> tuple[Target, np.ndarray]:
     cells = raw.cells[name]
-    truths = truths_of({text for text in cells if not is_missing(text)})
+    truths = truths_of(set(cells))
     kind = Kind.TRUTH if truths else Kind.CATEGORY
     texts = [canonical(text, kind) for text in cells]
     counts = Counter(texts)
     classes = tuple(truths or sorted(counts, key=in_order))
     if len(counts) == 1:
         raise InputError(
-            f"the target {name!r} is {shortened(texts[0])} in every row: there is one class only, "
+            f"the target {name!r} is {shortened(cells[0])} in every row: there is one class only, "
             "and nothing to tell apart."
         )
     if len(classes) > MOST_CLASSES:
@@ -135,8 +135,18 @@ def _classes(raw: Raw, name: str, guess: str) -> tuple[Target, np.ndarray]:
             f"most {MOST_CLASSES}): say --task regress if they are numbers, or put them in groups."
         )
     number = {label: i for i, label in enumerate(classes)}
-    made = Target(name, CLASSIFY, classes, tuple(counts[one] for one in classes), guess=guess)
+    spelt = _as_spelt(cells, texts)
+    labels, numbers_of = tuple(spelt[one] for one in classes), tuple(counts[one] for one in classes)
+    made = Target(name, CLASSIFY, labels, numbers_of, guess=guess)
     return made, np.array([number[text] for text in texts], dtype=np.float64)
+
+
+def _as_spelt(cells: list[str], classes: list[str]) -> dict[str, str]:
+    """Of every class the text that stands for it in the file, most often or else first."""
+    found: dict[str, str] = {}
+    for (spelling, one), _ in Counter(zip(cells, classes, strict=True)).most_common():
+        found.setdefault(one, spelling)
+    return found
 
 
 def _check_counts(raw: Raw, name: str, values: np.ndarray) -> None:

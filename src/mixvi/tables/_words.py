@@ -2,7 +2,7 @@
 
 from typing import Any, NamedTuple
 
-from ._columns import Category, figure, plural
+from ._columns import Category, figure, figures, plural
 from ._effects import Effect
 from ._model import TableModel
 from ._scores import LEVEL
@@ -43,9 +43,10 @@ def _predicts(model: TableModel) -> str:
             f"answering {usual!r} gets {100 * score.hit_without:.0f}."
         )
     else:
+        median = figures(target.low, target.high, target.median)[-1]
         said = (
             f"For rows that it has not seen, it typically misses by {figure(score.hit)}; always "
-            f"answering {figure(target.median)} misses by {figure(score.hit_without)}."
+            f"answering {median} misses by {figure(score.hit_without)}."
         )
         if score.explained > 0:
             said += f" It explains {100 * score.explained:.0f}% of the spread."
@@ -119,7 +120,10 @@ def understood(model: TableModel) -> list[str]:
 def filled(column: Any) -> str:
     if not column.n_missing:
         return ""
-    with_what = repr(column.fill) if isinstance(column, Category) else figure(column.fill)
+    if isinstance(column, Category):
+        with_what = repr(column.fill)
+    else:
+        with_what = figures(column.low, column.high, column.fill)[-1]
     return f"; {plural(column.n_missing, 'missing value')} filled with {with_what}"
 
 
@@ -142,15 +146,14 @@ def swing(effect: Effect, model: TableModel) -> str:
         first, last = f"{100 * line[low]:.0f}%", f"{100 * line[high]:.0f}%"
         what = f"{effect.outputs[effect.main]!r} from"
     else:
-        first, last, what = figure(line[low]), figure(line[high]), "from"
+        ends = line[low], line[high]
+        first, last = figures(*ends) if effect.apart else map(figure, ends)
+        what = "from"
     if not effect.apart:
         return f"no difference that can be told ({what} {first} to {last})"
-    return f"{what} {first} (at {value(effect, low)}) to {last} (at {value(effect, high)})"
-
-
-def value(effect: Effect, index: int) -> str:
-    at = effect.at[index]
-    return at if isinstance(at, str) else figure(at)
+    at = [effect.at[low], effect.at[high]]
+    at_low, at_high = figures(*at) if effect.is_number else at
+    return f"{what} {first} (at {at_low}) to {last} (at {at_high})"
 
 
 # --- for programs -----------------------------------------------------------------------------
