@@ -28,7 +28,7 @@ from ._search import Stop, Summit, quasi_newton
 
 Theta = Float[np.ndarray, " hyper"]
 # Nats that the search over hyperparameters may leave.
-GAIN = 1e-6
+GAIN = 1e-8
 MOST_LOOKED_BEYOND = 8
 
 

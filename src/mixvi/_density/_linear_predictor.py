@@ -243,13 +243,7 @@ class LinearPredictor:
         return node_groups
 
     def _likelihoods(self, eta: Array, extra: tuple) -> Float[Array, " n"]:
-        values = jnp.asarray(self.log_likelihood(eta, *extra))
-        if values.shape != eta.shape[:1]:
-            raise InputError(
-                f"LinearPredictor: log_likelihood returned shape {values.shape} for predictors of "
-                f"shape {eta.shape}: it must give one number per observation, not their sum."
-            )
-        return values
+        return checked_rows(self.log_likelihood, eta, extra)
 
     def _prior(self, mean: Array, root: Array | None, k: int, extra: tuple) -> Float[Array, ""]:
         """`E log N(w | 0, Lambda^-1)`, at the point `mean` itself without a root; and the
@@ -285,6 +279,16 @@ class LinearPredictor:
             log_det = 2 * jnp.log(jnp.diagonal(jnp.linalg.cholesky(precision))).sum()
         value = 0.5 * (log_det - form - dim * math.log(2 * math.pi))
         return value if self.log_hyper_prior is None else value + self.log_hyper_prior(*extra)
+
+
+def checked_rows(log_likelihood: Callable, eta: Array, extra: tuple) -> Float[Array, " n"]:
+    values = jnp.asarray(log_likelihood(eta, *extra))
+    if values.shape != eta.shape[:1]:
+        raise InputError(
+            f"LinearPredictor: log_likelihood returned shape {values.shape} for predictors of "
+            f"shape {eta.shape}: it must give one number per observation, not their sum."
+        )
+    return values
 
 
 def _check_sparse_prior(given: Any) -> None:

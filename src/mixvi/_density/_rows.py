@@ -9,6 +9,7 @@ derivatives in the hyperparameters are central differences.
 
 import copy
 import functools
+import inspect
 import math
 from collections.abc import Callable
 from typing import Any, NamedTuple
@@ -25,12 +26,15 @@ from .._arrays._draws import Nodes
 from .._arrays._sparse import Cholesky, cholesky
 from .._errors import InputError
 from .._watch import COMPILING, stage
-from ._linear_predictor import LinearPredictor
+from ._captured import _Captured
+from ._linear_predictor import LinearPredictor, checked_rows
 from ._protocol import STEP, Density
+from ._structure import Structure
 from ._target import Target, precision_scope, traced_in
 
 LOG_2PI = math.log(2 * math.pi)
 FLOAT = np.dtype(np.float64)
+TRACES_KEPT = 16
 # Predictors at all points that are made at once.
 PREDICTORS = 2**24
 
@@ -57,37 +61,57 @@ class ExpectedRows(NamedTuple):
     in_sd: PerRow
 
 
-class RowLikelihood:
-    """`l(eta_n; theta)` and what is derived of it, compiled for one number of rows."""
+class _Traced:
+    """A log likelihood of so many rows, and the programs made of it."""
 
-    def __init__(self, target: Target, n: int):
-        operands, tree = jtu.tree_flatten((target.data,))
-        model, hyper, has_data = target.callable, target.hyper_structure, target.has_data
-
+    def __init__(
+        self, function: Callable, hyper: Structure | None, tree: Any, shapes: tuple, n: int
+    ):
         def rows(eta: Any, theta: Any, *leaves: Any) -> Any:
-            (data,) = jtu.tree_unflatten(tree, leaves)
             extra = () if hyper is None else (hyper.unravel(theta),)
-            return model.likelihoods(eta[:, None], *extra, *((data,) if has_data else ()))
+            return checked_rows(function, eta, (*extra, *jtu.tree_unflatten(tree, leaves)))
 
-        self.operands = operands
-        shapes = (jax.ShapeDtypeStruct((n,), FLOAT), jax.ShapeDtypeStruct(target.theta.shape, FLOAT))
+        size = 0 if hyper is None else hyper.size
+        arguments = [jax.ShapeDtypeStruct(shape, FLOAT) for shape in ((n,), (size,))]
+        arguments += [jax.ShapeDtypeStruct(*one) for one in shapes]
         with stage(COMPILING):
             self.jaxpr, self.consts = traced_in(
-                FLOAT, jax.make_jaxpr, rows, (*shapes, *operands), _on_device
+                FLOAT, jax.make_jaxpr, rows, arguments, _on_device
             )
+        self.programs: dict[Callable, Callable] = {}
 
-    def _asked(self, question: Callable, eta: PerRow, theta: Theta, *more: Any) -> Any:
-        with precision_scope(FLOAT):
-            answer = self._program(question)(self.consts, self.operands, eta, theta, *more)
-            return jtu.tree_map(lambda one: np.asarray(one, dtype=np.float64), answer)
-
-    @functools.lru_cache(maxsize=8)  # noqa: B019
-    def _program(self, question: Callable) -> Callable:
+    def program(self, question: Callable) -> Callable:
         def asked(consts: list, operands: list, eta: Any, theta: Any, *more: Any) -> Any:
             whole = jaxpr_as_fun(ClosedJaxpr(self.jaxpr, consts))
             return question(lambda eta, theta: whole(eta, theta, *operands)[0], eta, theta, *more)
 
-        return jax.jit(asked)
+        return self.programs.setdefault(question, jax.jit(asked))
+
+
+_traced = functools.lru_cache(maxsize=TRACES_KEPT)(_Traced)
+
+
+class RowLikelihood:
+    """`l(eta_n; theta)` and what is derived of it, compiled for one number of rows; found again for
+    the same function (with what it captures) and data of the same shapes."""
+
+    def __init__(self, target: Target, n: int):
+        data = (target.data,) if target.has_data else ()
+        self.operands, tree = jtu.tree_flatten(data)
+        function = target.callable.log_likelihood
+        function = _Captured.of(function) if inspect.isfunction(function) else function
+        shapes = tuple((np.shape(one), np.result_type(one)) for one in self.operands)
+        given = (function, target.hyper_structure, tree, shapes, n)
+        try:
+            self.traced = _traced(*given)
+        except TypeError:  # something of it cannot be hashed
+            self.traced = _Traced(*given)
+
+    def _asked(self, question: Callable, eta: PerRow, theta: Theta, *more: Any) -> Any:
+        traced = self.traced
+        with precision_scope(FLOAT):
+            answer = traced.program(question)(traced.consts, self.operands, eta, theta, *more)
+            return jtu.tree_map(lambda one: np.asarray(one, dtype=np.float64), answer)
 
     def value(self, eta: PerRow, theta: Theta) -> PerRow:
         return self._asked(_value, eta, theta)
@@ -325,8 +349,10 @@ class RowsDensity(Density):
         ]
         return np.stack(found) if found else np.zeros((0, *np.shape(function(self.theta))))
 
-    def log_prior(self, point: Vector) -> float:
-        return self.prior_constant - 0.5 * float(point @ self.prior.times(point))
+    def log_prior(self, points: np.ndarray) -> Any:
+        """At one point, or at many."""
+        # A sum, not a product of BLAS: of vectors its threads cost more than they give.
+        return self.prior_constant - 0.5 * (points * self.prior.times(points)).sum(-1)
 
     @property
     def prior_constant(self) -> float:
@@ -345,7 +371,7 @@ class RowsDensity(Density):
             part = points[first : first + some]
             etas = np.ascontiguousarray((self.design @ part.T).T)
             found[first : first + some] = [self.rows.value(e, self.theta).sum() for e in etas]
-        return found + np.array([self.log_prior(one) for one in points])
+        return found + self.log_prior(points)
 
     def gradients(self, points):
         values, gradients = np.empty(len(points)), np.empty(points.shape)

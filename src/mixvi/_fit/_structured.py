@@ -24,7 +24,7 @@ from .._errors import Code, IndefiniteHessianError, InputError, MixviError, NoMo
 from .._errors import NonFiniteError
 from .._judge._diagnosis import Elsewhere
 from .._judge._fresh import Judged
-from .._judge._many_parameters import DRAWS, judge_many, judged_many, looked_at
+from .._judge._many_parameters import CHEAP, DRAWS, MORE, judge_many, judged_many, looked_at
 from .._judge._verdict import REJECT, Reason, Subject, Verdict
 from .._law._gaussian import Gaussian
 from .._watch import FAMILY, MODE, VERDICT, stage
@@ -197,7 +197,12 @@ def _judged(
     prior_variances = 1 / done.density.prior.diagonal()
     places = looked_at(gaussian.root, prior_variances)
     n = DRAWS if options.may_use_fewer else options.diagnostics
-    told = judged_many(done.density, gaussian.mean, gaussian.root, options.key, n, places)
+    at = (done.density, gaussian.mean, gaussian.root, options.key)
+    told = judged_many(*at, n, places)
+    said = told.judged.diagnosis
+    is_open = said.moments is None and not said.n_non_finite
+    if is_open and options.may_use_fewer and gaussian.dim <= CHEAP:
+        told = judged_many(*at, MORE, places)
     names = begun.target.structure.names
     return told.judged, tuple(names[i] for i in places), _curves_downwards(begun, done)
 

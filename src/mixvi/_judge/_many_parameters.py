@@ -28,6 +28,8 @@ Vector = Float[np.ndarray, " dim"]
 LEARNT, EVENLY = 16, 48
 # Numbers in a block of draws; draws that judge where the user names no number.
 BLOCK, DRAWS = 2**23, 256
+# More where these leave the word open and are cheap: up to so many parameters.
+MORE, CHEAP = 1000, 20_000
 
 
 class JudgedMany(NamedTuple):
@@ -109,10 +111,10 @@ def judge_many(
 
 
 def _of_draws(subject: Subject, dim: int, d: Diagnosis) -> list[Reason]:
-    if d.n_non_finite or d.moments is not None:
-        return of_draws(subject, d, DEFAULT_THRESHOLDS)
     limits = DEFAULT_THRESHOLDS
     far = max(limits.far, limits.far_per_dimension * dim)
+    if d.n_non_finite or d.moments is not None:
+        return of_draws(subject, d, dataclasses.replace(limits, far=far))
     if d.kl > far:
         said = (
             f"it is about {d.kl:.2g} nat from the posterior (limit {far:.2g}), {d.kl / dim:.1g} "

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float
 from matplotlib.lines import Line2D
 
-from .._arrays._roots import covariance
+from .._arrays._roots import covariance_of
 from .._density._kinds import Free, Interval, Kind
 from .._density._target import listed
 from .._errors import InputError
