@@ -64,7 +64,8 @@ class _Place:
         self.value = float(self.slopes.value.sum() + density.log_prior(point))
         self.gradient = density.pulled(self.slopes.first) - self.pulled
         # What rounding leaves of the value.
-        self.noise = 8 * density.resolution * (abs(self.value) + np.abs(self.slopes.value).sum())
+        size = abs(self.value) + float(np.abs(self.slopes.value).sum())
+        self.noise = 8 * density.resolution * size
 
     @property
     def is_finite(self) -> bool:
@@ -110,8 +111,8 @@ def mode_by_rows(
 
 
 def _rises(here: _Place, there: _Place, foreseen: float) -> bool:
-    finite = there.is_finite and bool(np.isfinite(there.slopes.second).all())
-    return finite and there.value >= here.value + SLOPE * foreseen - here.noise
+    finite = there.is_finite and np.isfinite(there.slopes.second).all()
+    return bool(finite and there.value >= here.value + SLOPE * foreseen - here.noise)
 
 
 # --- the bound --------------------------------------------------------------------------------
@@ -215,7 +216,7 @@ def best_by_rows(
             parts = (here.mean, here.curved, here.elbo, left, slope, n_passes)  # noqa: B023
             return RowState(*parts, code)
 
-        tell(here.elbo, left, len(rule.weights), lambda: ended(Code.INTERRUPTED))  # noqa: B023
+        tell(here.elbo, left, len(rule.weights), lambda: ended(Code.INTERRUPTED))
         if left <= max(gain, 16 * density.resolution * abs(here.elbo)):
             return ended(Code.OK)
         share, there = 1.0, None

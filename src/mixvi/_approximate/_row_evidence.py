@@ -193,9 +193,7 @@ def _first_scale(
     return lambda gradient: vectors @ ((vectors.T @ gradient) / values)
 
 
-def _ran_off(
-    evidence: RowEvidence, found: RowMode, theta: Theta, begin: Theta
-) -> tuple[bool, ...]:
+def _ran_off(evidence: RowEvidence, found: RowMode, theta: Theta, begin: Theta) -> tuple[bool, ...]:
     """Whether going on as far again would cost next to nothing, one by one."""
     if not found.found or len(theta) > MOST_LOOKED_BEYOND:
         return (False,) * len(theta)

@@ -130,7 +130,9 @@ class LinearPredictor:
     def _of_sparse(self, w: Any, extra: tuple) -> Float[Array, ""]:
         """At one point: products by the nonzeros."""
         if w.ndim != 1:
-            raise InputError("LinearPredictor: sparse arrays go with one predictor per observation.")
+            raise InputError(
+                "LinearPredictor: sparse arrays go with one predictor per observation."
+            )
         design, given = self.design, self.prior_precision
         if hasattr(design, "tocoo"):
             coo = design.tocoo()

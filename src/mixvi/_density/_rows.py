@@ -75,9 +75,7 @@ class _Traced:
         arguments = [jax.ShapeDtypeStruct(shape, FLOAT) for shape in ((n,), (size,))]
         arguments += [jax.ShapeDtypeStruct(*one) for one in shapes]
         with stage(COMPILING):
-            self.jaxpr, self.consts = traced_in(
-                FLOAT, jax.make_jaxpr, rows, arguments, _on_device
-            )
+            self.jaxpr, self.consts = traced_in(FLOAT, jax.make_jaxpr, rows, arguments, _on_device)
         self.programs: dict[Callable, Callable] = {}
 
     def program(self, question: Callable) -> Callable:
@@ -351,7 +349,7 @@ class RowsDensity(Density):
 
     def log_prior(self, points: np.ndarray) -> Any:
         """At one point, or at many."""
-        # A sum, not a product of BLAS: of vectors its threads cost more than they give.
+        # A sum, not a product: of vectors BLAS's threads cost more than they give.
         return self.prior_constant - 0.5 * (points * self.prior.times(points)).sum(-1)
 
     @property

@@ -113,7 +113,11 @@ class Posterior:
         return self.law.cov_of(self._places(names))
 
     def _places(self, names: Any) -> np.ndarray:
-        asked, structure, places = [names] if isinstance(names, str) else list(names), self.structure, []
+        asked, structure, places = (
+            [names] if isinstance(names, str) else list(names),
+            self.structure,
+            [],
+        )
         ends = np.cumsum(structure.sizes)
         whole = {
             path: range(end - size, end)

@@ -129,8 +129,8 @@ def fit(
       (an eighth of an accelerator's).
     - `structure`: of the root of the covariance: "dense", or for many parameters "sparse" (a
       `LinearPredictor` with a sparse design or prior precision), "low_rank" (few rows) or
-      "diagonal", with which nothing of D x D numbers is formed; "auto": dense up to 2000 parameters,
-      otherwise what the log density is known to be, and `status` says so.
+      "diagonal", with which nothing of D x D numbers is formed. "auto": dense up to 2000
+      parameters, otherwise what the log density is known to be, and `status` says so.
     - `symmetric`: where all modes seen are images of each other (labels switch, signs flip):
       "report" them in the verdict, or "accept" one of equals and judge it alone.
     - `throw`: raise on failure; otherwise a Posterior of NaNs comes back with its status.

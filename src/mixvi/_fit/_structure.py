@@ -1,5 +1,5 @@
-"""Which structure the root of a covariance has: dense below some thousand parameters, otherwise what
-the density knows of itself."""
+"""Which structure the root of a covariance has: dense below some thousand parameters, otherwise
+what the density knows of itself."""
 
 import dataclasses
 from collections.abc import Callable
@@ -53,9 +53,8 @@ def chosen(log_density: Any, target: Target, options: Options, constraints: Any)
 def _best(model: LinearPredictor | None, target: Target, options: Options) -> tuple[str, str]:
     """And why."""
     dim = target.structure.size
-    if model is None or not model.is_sparse and callable(model.design):
-        many = dim > MOST_DENSE_AT_ALL
-        return (LOW_RANK, "many parameters of which nothing more is known") if many else (DENSE, "")
+    if model is None or (callable(model.design) and not model.is_sparse):
+        return DENSE, ""
     n = model.design.shape[0] if hasattr(model.design, "shape") else 0
     too_large = 16 * n * dim > options.memory and model.is_sparse
     if dim <= MOST_DENSE and not too_large and not _gives_sparse_prior(model, target):
@@ -101,7 +100,10 @@ def _refused(
     if options.anchor == "average":
         return 'anchor="average" goes with dense roots alone.'
     if model is None:
-        return _refused_products(name, target, options)
+        return (
+            "it needs a mixvi.LinearPredictor(design, log_likelihood, prior_precision): of any "
+            "other log density no structure is known."
+        )
     if target.n_predictors != 1 or len(target.structure.shapes[0]) != 1:
         return "it is for one predictor per observation: init must be one vector."
     family = "auto" if options.is_auto else options.family_name
@@ -113,22 +115,6 @@ def _refused(
         return "expectations are by quadrature: leave draws= out, or give mixvi.Quadrature(n)."
     if options.optimiser not in ("auto", "stein"):
         return f'optimiser="{options.optimiser}" goes with dense roots alone: leave it out.'
-    return None
-
-
-def _refused_products(name: str, target: Target, options: Options) -> str | None:
-    if name != LOW_RANK:
-        return (
-            "it needs a mixvi.LinearPredictor(design, log_likelihood, prior_precision); for any "
-            'other log density there is structure="low_rank".'
-        )
-    if target.hyper_structure is not None:
-        return (
-            "hyper= is learnt with structure for a mixvi.LinearPredictor alone: make the "
-            "hyperparameters parameters, with a prior."
-        )
-    if not (options.is_auto or options.family_name == "laplace"):
-        return f'family="{options.family_name}" needs a dense root; here there is "laplace".'
     return None
 
 

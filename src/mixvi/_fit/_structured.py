@@ -20,8 +20,14 @@ from .._arrays._draws import Nodes, Quadrature
 from .._density._rows import RowsDensity
 from .._density._structure import listed
 from .._density._target import Target, explain_non_finite
-from .._errors import Code, IndefiniteHessianError, InputError, MixviError, NoModeError
-from .._errors import NonFiniteError
+from .._errors import (
+    Code,
+    IndefiniteHessianError,
+    InputError,
+    MixviError,
+    NoModeError,
+    NonFiniteError,
+)
 from .._judge._diagnosis import Elsewhere
 from .._judge._fresh import Judged
 from .._judge._many_parameters import CHEAP, DRAWS, MORE, judge_many, judged_many, looked_at
@@ -72,9 +78,7 @@ class Done:
     n_passes: int = 0
 
 
-def solved_by_rows(
-    target: Target, start: np.ndarray, options: Options, choice: Choice
-) -> Outcome:
+def solved_by_rows(target: Target, start: np.ndarray, options: Options, choice: Choice) -> Outcome:
     with np.errstate(all="ignore"):
         begun = _begun(target, start, options, choice)
         if not begun.found.found:
@@ -190,7 +194,7 @@ def _searched(begun: Begun, spec: Quadrature, family: str, so_far: Done | None) 
 def _judged(
     begun: Begun, done: Done, gaussian: Gaussian
 ) -> tuple[Judged | None, tuple[str, ...], bool]:
-    """And the names of the parameters that were looked at, and whether there can be but one mode."""
+    """And the names of the parameters that were looked at; whether there can be but one mode."""
     options = begun.options
     if not options.diagnostics:
         return None, (), True
@@ -290,8 +294,8 @@ def _status(begun: Begun, done: Done, hyper: HyperReport | None) -> str:
         Code.BOUND_STUCK: "Stuck (no step raises the bound: is the log likelihood smooth?)",
     }.get(state.code, "Converged")
     return (
-        f"{ended} after {done.n_passes} passes, the last over {done.spec.n} quadrature nodes; about "
-        f"{max(state.gain_left, 1e-12):.1g} nat left.{note}"
+        f"{ended} after {done.n_passes} passes, the last over {done.spec.n} quadrature nodes; "
+        f"about {max(state.gain_left, 1e-12):.1g} nat left.{note}"
     )
 
 

@@ -20,8 +20,20 @@ from ._diagnosis import Diagnosis, Moments
 from ._fresh import Judged
 from ._psis import smoothed_weights
 from ._scalars import errors_of, fresh_scalars, worst_of
-from ._verdict import DEFAULT_THRESHOLDS, REJECT, SEVERITY, TRUST, WEIGH, Reason, Subject, Verdict
-from ._verdict import of_draws, of_fixed_draws, of_hyperparameters, of_the_search
+from ._verdict import (
+    DEFAULT_THRESHOLDS,
+    REJECT,
+    SEVERITY,
+    TRUST,
+    WEIGH,
+    Reason,
+    Subject,
+    Verdict,
+    of_draws,
+    of_fixed_draws,
+    of_hyperparameters,
+    of_the_search,
+)
 
 Vector = Float[np.ndarray, " dim"]
 # Parameters that are looked at one by one: those that the data say most of, and some evenly.
@@ -93,9 +105,7 @@ def _diagnosed(log_p: np.ndarray, log_q: np.ndarray, steps: np.ndarray) -> Diagn
     return dataclasses.replace(found, moments=moments)
 
 
-def judge_many(
-    subject: Subject, dim: int, diagnosis: Diagnosis | None, one_mode: bool
-) -> Verdict:
+def judge_many(subject: Subject, dim: int, diagnosis: Diagnosis | None, one_mode: bool) -> Verdict:
     """`subject`: with the names of the parameters that were looked at. `one_mode`: whether there
     can be no other."""
     reasons = of_the_search(subject)
@@ -107,7 +117,9 @@ def judge_many(
     if diagnosis is None and not reasons:
         return Verdict(None, (), "Not judged: diagnostics were switched off.")
     level = reasons[0].level if reasons else TRUST
-    return Verdict(level, tuple(reasons), _sentence(level, reasons, subject, dim, diagnosis, one_mode))
+    return Verdict(
+        level, tuple(reasons), _sentence(level, reasons, subject, dim, diagnosis, one_mode)
+    )
 
 
 def _of_draws(subject: Subject, dim: int, d: Diagnosis) -> list[Reason]:

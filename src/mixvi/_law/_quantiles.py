@@ -19,7 +19,10 @@ Quantiles = Float[np.ndarray, "probs n"]
 def quantiles(law: Gaussian, bound: Constraints | None, probs: Probs) -> Quantiles:
     """Of every one of the user's parameters, in their order. Exact where a parameter is free or
     mapped by itself; otherwise (simplex, ordered) those of fixed draws."""
-    mean, z = law.mean.astype(np.float64), np.array([NormalDist().inv_cdf(p) for p in probs])[:, None]
+    mean, z = (
+        law.mean.astype(np.float64),
+        np.array([NormalDist().inv_cdf(p) for p in probs])[:, None],
+    )
     if bound is None:
         return mean + z * law.std.astype(np.float64)
     if not law.is_sound:
