@@ -40,13 +40,20 @@ def mixed(kind: str, groups: int) -> tuple:
 
     if kind == "Gaussian":
         y = eta + 0.7 * rng.normal(size=n)
-        rows = lambda eta, _: -0.5 * ((y - eta) / 0.7) ** 2 - np.log(0.7 * np.sqrt(2 * np.pi))
+
+        def rows(eta, _):
+            return -0.5 * ((y - eta) / 0.7) ** 2 - np.log(0.7 * np.sqrt(2 * np.pi))
     elif kind == "Poisson":
         y = rng.poisson(np.exp(eta)).astype(float)
-        rows = lambda eta, _: y * eta - jnp.exp(eta)
+
+        def rows(eta, _):
+            return y * eta - jnp.exp(eta)
     else:
         sign = np.where(rng.random(n) < 1 / (1 + np.exp(-eta)), 1.0, -1.0)
-        rows = lambda eta, _: jax.nn.log_sigmoid(sign * eta)
+
+        def rows(eta, _):
+            return jax.nn.log_sigmoid(sign * eta)
+
     return mixvi.LinearPredictor(design, rows, prior), np.zeros(groups + COMMON), 1.0
 
 
@@ -60,7 +67,9 @@ def walk(dim: int) -> tuple:
     def prior(log_precision):
         return float(np.exp(log_precision)) * square + eye
 
-    rows = lambda eta, _: y * eta - jnp.exp(eta)
+    def rows(eta, _):
+        return y * eta - jnp.exp(eta)
+
     return mixvi.LinearPredictor(sp.eye_array(dim).tocsr(), rows, prior), np.zeros(dim), 3.0
 
 
@@ -114,7 +123,10 @@ def nuts(model: mixvi.LinearPredictor, post: mixvi.Posterior, draws: int = 4000)
 
     def chain(key):
         kernel = blackjax.nuts(log_density, 0.4, jnp.ones(post.dim))
-        one = lambda state, k: (lambda s: (s, s.position))(kernel.step(k, state)[0])
+
+        def one(state, k):
+            return (lambda s: (s, s.position))(kernel.step(k, state)[0])
+
         return jax.lax.scan(one, kernel.init(jnp.zeros(post.dim)), jax.random.split(key, draws))[1]
 
     z = np.asarray(jax.jit(chain)(jax.random.key(0)))[200:]
@@ -149,7 +161,8 @@ def main() -> None:
     print(
         "One fit with its defaults (family and verdict included), the first in a process of its "
         "own; hyperparameters are learnt.\n\n"
-        "| model | parameters | seconds | CPU seconds | GiB before | peak GiB | family | verdict |\n"
+        "| model | parameters | seconds | CPU seconds | GiB before | peak GiB | family | verdict "
+        "|\n"
         "|---|---|---|---|---|---|---|---|"
     )
     for name in SIZES:
@@ -166,8 +179,9 @@ def main() -> None:
             flush=True,
         )
     print(
-        "\nSmaller cousins beside 3,800 draws of NUTS at the same hyperparameters (whose own error is "
-        "about 0.02 sd): means off, in standard deviations, and standard deviations off.\n\n"
+        "\nSmaller cousins beside 3,800 draws of NUTS at the same hyperparameters (whose own "
+        "error is about 0.02 sd): means off, in standard deviations, and standard deviations "
+        "off.\n\n"
         "| model | parameters | mean, median | mean, worst | sd, median | sd, worst |\n"
         "|---|---|---|---|---|---|",
         flush=True,
