@@ -69,7 +69,7 @@ class _Traced:
     ):
         def rows(eta: Any, theta: Any, *leaves: Any) -> Any:
             extra = () if hyper is None else (hyper.unravel(theta),)
-            return checked_rows(function, eta, (*extra, *jtu.tree_unflatten(tree, leaves)))
+            return _called(function, eta, (*extra, *jtu.tree_unflatten(tree, leaves)))
 
         size = 0 if hyper is None else hyper.size
         arguments = [jax.ShapeDtypeStruct(shape, FLOAT) for shape in ((n,), (size,))]
@@ -129,6 +129,24 @@ class RowLikelihood:
     def expected_in_theta(self, eta: PerRow, sd: PerRow, theta: Theta, rule: Nodes) -> Theta:
         """The derivative of `sum_n E l`."""
         return self._asked(_expected_in_theta, eta, theta, sd, rule.z, rule.weights)
+
+
+def _called(function: Callable, eta: Any, extra: tuple) -> Any:
+    try:
+        return checked_rows(function, eta, extra)
+    except (jax.errors.ConcretizationTypeError, jax.errors.TracerArrayConversionError) as err:
+        raise InputError(
+            "LinearPredictor: log_likelihood cannot be traced by JAX: write it with jax.numpy "
+            "instead of numpy, and with jnp.where instead of `if`. JAX says: "
+            + str(err).splitlines()[0]
+        ) from err
+    except (TypeError, ValueError, IndexError, KeyError, AttributeError) as err:
+        if isinstance(err, InputError):
+            raise
+        raise InputError(
+            f"LinearPredictor: log_likelihood raised {type(err).__name__} when called with "
+            f"predictors of shape {eta.shape}: {(str(err) or repr(err)).splitlines()[0]}"
+        ) from err
 
 
 def _on_device(closed: Any) -> tuple[Any, list]:

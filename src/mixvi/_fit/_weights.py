@@ -46,7 +46,7 @@ def importance_weights(
             "ones: importance_weights(n, log_density, data)."
         )
     else:
-        z, log_p, log_q = _judging(post), post.judged.log_p, post.judged.log_q
+        z, log_p, log_q = judging(post), post.judged.log_p, post.judged.log_q
     if n_bad := int((~np.isfinite(log_p)).sum()):
         raise InputError(
             f"importance_weights: the log density is not finite at {n_bad} of the draws, so they "
@@ -57,7 +57,7 @@ def importance_weights(
     return ImportanceWeights(draws, weights, khat, float(1 / (weights**2).sum()))
 
 
-def _judging(post: Any) -> Float[np.ndarray, "n dim"]:
+def judging(post: Any) -> Float[np.ndarray, "n dim"]:
     """The fresh draws; those of many parameters are not kept, and made again."""
     judged = post.judged
     if len(judged.z) == len(judged.log_p):
