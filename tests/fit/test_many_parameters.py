@@ -371,7 +371,7 @@ def test_a_covariance_too_large_is_refused_with_a_way_out():
 
 
 MEMORY = """
-import tracemalloc
+import resource
 import jax.numpy as jnp, numpy as np, mixvi
 from fit.test_many_parameters import mixed, logistic
 dim = 20_000
@@ -380,21 +380,20 @@ bad = mixvi.LinearPredictor(model.design, lambda eta: 5 * eta**2, 1.0)
 nothing = mixvi.LinearPredictor(model.design, lambda eta: jnp.log(eta), 1.0)
 x = np.random.default_rng(0).normal(size=(50, dim))
 wide = mixvi.LinearPredictor(x, lambda eta: logistic(eta, np.arange(50) % 2), dim / 20)
-tracemalloc.start()
 for one, structure in [(model, "sparse"), (wide, "low_rank"), (model, "diagonal")]:
     post = mixvi.fit(one, start, structure=structure)
     post.summary(), post.sample(0, 10), post.log_prob(start), post.std
 for one in (bad, nothing):
     assert not mixvi.fit(one, start, throw=False).converged
-peak = tracemalloc.get_traced_memory()[1]
-assert peak < 8 * dim**2 / 8, peak
+peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss * 1024
+assert peak < 8 * dim**2 / 2, peak
 print("peak", peak)
 """
 
 
 @pytest.mark.slow
 def test_nothing_dim_x_dim_is_formed():
-    """At 20,000 parameters a matrix of them is 3.2 GB; an eighth of that is never reached."""
+    """At 20,000 parameters a matrix of them is 3.2 GB; half of that the process never has."""
     from pathlib import Path
 
     tests = Path(__file__).resolve().parents[1]
