@@ -45,8 +45,8 @@ from ._structure import Choice
 MODE_TOL = 1e-7
 # Nats: what is not worth another rung, what a search may leave, what hyperparameters need.
 GAIN, LEFT, LEFT_LEARNING = 0.002, 1e-5, 1e-7
-# Of the expected log likelihood of a row, by twice as many nodes; the most nodes.
-NODES_OFF, MOST_NODES = 1e-4, 1024
+# Nats, by twice as many nodes, of all rows together; of one row, which the status speaks of.
+NODES_OFF, ROW_OFF, MOST_NODES = 1e-5, 1e-4, 1024
 # Predictors at which rows are asked whether they curve downwards: so many standard deviations.
 REACH, ASKED = 30.0, 25
 
@@ -144,21 +144,24 @@ def _refined(begun: Begun, spec: Quadrature, family: str) -> Done:
     done = _searched(begun, spec, family, None)
     while done.state is not None and done.state.code is Code.OK:
         off = _nodes_off(done.density, done.state, spec)
-        if off <= NODES_OFF:
+        if off.sum() <= NODES_OFF:
             break
         if begun.options.draws is not None or spec.n >= MOST_NODES:
-            return dataclasses.replace(done, events=(QuadratureOff(off),))
+            worst = float(off.max())
+            events = (QuadratureOff(worst),) if worst > ROW_OFF else ()
+            return dataclasses.replace(done, events=events)
         spec = spec.doubled()
         done = _searched(begun, spec, family, done)
     return done
 
 
-def _nodes_off(density: RowsDensity, state: RowState, spec: Quadrature) -> float:
+def _nodes_off(density: RowsDensity, state: RowState, spec: Quadrature) -> np.ndarray:
+    """Of every row."""
     one, two = (
         RowBound(density, state.mean, state.curved, _rule(each)).rows.value
         for each in (spec, spec.doubled())
     )
-    return float(np.abs(one - two).max(initial=0.0))
+    return np.abs(one - two)
 
 
 def _searched(begun: Begun, spec: Quadrature, family: str, so_far: Done | None) -> Done:
