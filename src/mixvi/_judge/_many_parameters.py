@@ -42,6 +42,9 @@ LEARNT, EVENLY = 16, 48
 BLOCK, DRAWS = 2**23, 256
 # More where these leave the word open and are cheap: up to so many parameters.
 MORE, CHEAP = 1000, 20_000
+# Standard errors with which weighted draws say nothing of means and standard deviations: few draws
+# make k-hat look better than it is.
+MEAN_SE, SD_SE = 0.1, 0.08
 
 
 class JudgedMany(NamedTuple):
@@ -102,6 +105,8 @@ def _diagnosed(log_p: np.ndarray, log_q: np.ndarray, steps: np.ndarray) -> Diagn
         sd_at=int(sd_at),
         tail_share=0.0,
     )
+    if mean_se > MEAN_SE or sd_se > SD_SE:
+        return dataclasses.replace(found, kl=max(away, found.kl))
     return dataclasses.replace(found, moments=moments)
 
 
@@ -135,7 +140,8 @@ def _of_draws(subject: Subject, dim: int, d: Diagnosis) -> list[Reason]:
         return [Reason("distance", REJECT, None, d.kl, far, said)]
     said = (
         f"draws of {dim} parameters at once cannot check single means and standard deviations "
-        f"(k-hat {d.khat:.2f}, limit {d.khat_limit:.2g}); what they do tell is that it is about "
+        f"(k-hat {d.khat:.2f}, {d.ess:.0f} effective draws of {d.n_draws}); what they do tell is "
+        "that it is about "
         f"{d.kl:.2g} nat from the posterior, {d.kl / dim:.1g} for each parameter"
     )
     return [Reason("khat", WEIGH, None, d.khat, d.khat_limit, said)]
