@@ -23,6 +23,7 @@ CORE = {
     "Warm time against hand-jitted code": ["speed.py"],
     "A thousand posteriors in one call": ["many.py"],
     "Peak memory": ["memory.py"],
+    "Many parameters": ["many_parameters.py"],
     "Nesting on Cauchy posteriors": ["nesting.py"],
     "Known-bad targets: what the user sees": ["known_bad.py"],
     "Mass where few draws fall: how often it is trusted": ["shoulders.py"],

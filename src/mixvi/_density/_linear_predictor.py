@@ -22,6 +22,7 @@ from jax import lax
 from jaxtyping import Array, Float, Int
 
 from .._arrays._roots import is_diagonal, sds
+from .._arrays._sparse import cholesky
 from .._errors import InputError
 
 Matrix = Float[Array, "dim dim"] | Float[Array, " dim"]
@@ -38,12 +39,13 @@ class LinearPredictor:
 
     **Arguments:**
 
-    - `design`: the matrix `Phi` of shape (n, dim), or a function that makes it.
+    - `design`: the matrix `Phi` of shape (n, dim), which may be one of SciPy's sparse ones, or a
+      function that makes it.
     - `log_likelihood`: a function of `eta` (n,), or (n, K), that gives the log density of each
       observation, (n,): entry n may depend on `eta[n]` only.
     - `prior_precision`: of `w`: a number, a vector (dim,) (the diagonal, the same for all rows of
-      weights), a matrix (dim, dim) for one predictor, or an array (K, dim) for several; or a
-      function that makes one.
+      weights), a matrix (dim, dim) for one predictor (SciPy's sparse ones, too), or an array (K,
+      dim) for several; or a function that makes one.
     - `log_hyper_prior`: a function that gives a number to be added, the log prior density of the
       hyperparameters; nothing when left out.
     - `node_groups`: of K predictors: whole numbers (n,), or a function that makes them.
@@ -73,6 +75,9 @@ class LinearPredictor:
 
     def __post_init__(self):
         given = self.prior_precision
+        if hasattr(given, "tocsc"):
+            _check_sparse_prior(given)
+            return
         if callable(given):
             return
         try:
@@ -80,7 +85,7 @@ class LinearPredictor:
         except jax.errors.TracerArrayConversionError:
             return  # made inside compiled code, where its numbers are not known
         sound = np.isfinite(values).all()
-        positive = sound and (values > 0).all()
+        positive = bool(sound and (values > 0).all())
         if sound and not positive and values.ndim == 2 and values.shape[0] == values.shape[1]:
             positive = np.allclose(values, values.T) and (np.linalg.eigvalsh(values) > 0).all()
         if not positive:
@@ -110,6 +115,8 @@ class LinearPredictor:
                 "each of two or more predictors, not "
                 + (f"of shape {w.shape}." if hasattr(w, "shape") else "a container of several.")
             )
+        if self.is_sparse:
+            return self._of_sparse(w, extra)
         design = self._design(w.dtype, extra)
         if w.shape[-1] != design.shape[1]:
             raise InputError(
@@ -120,6 +127,34 @@ class LinearPredictor:
 
     def prior(self, w: Any, *extra: Any) -> Float[Array, ""]:
         return self._prior(w.ravel(), None, 1 if w.ndim == 1 else w.shape[0], extra)
+
+    @property
+    def is_sparse(self) -> bool:
+        """Whether an array of it is one of SciPy's sparse ones."""
+        return any(hasattr(one, "tocsr") for one in (self.design, self.prior_precision))
+
+    def _of_sparse(self, w: Any, extra: tuple) -> Float[Array, ""]:
+        """At one point: products by the nonzeros."""
+        if w.ndim != 1:
+            raise InputError(
+                "LinearPredictor: sparse arrays go with one predictor per observation."
+            )
+        design, given = self.design, self.prior_precision
+        if hasattr(design, "tocoo"):
+            coo = design.tocoo()
+            eta = jnp.zeros(coo.shape[0], w.dtype).at[coo.row].add(coo.data * w[coo.col])
+        else:
+            eta = self._design(w.dtype, extra) @ w
+        if hasattr(given, "tocoo"):
+            coo, factor = given.tocoo(), cholesky(given.tocsc())
+            form = ((coo.data * w[coo.row]) * w[coo.col]).sum()
+            log_det = math.nan if factor is None else factor.log_det
+            own = 0.5 * (log_det - form - w.size * math.log(2 * math.pi))
+            if self.log_hyper_prior is not None:
+                own = own + self.log_hyper_prior(*extra)
+        else:
+            own = self._prior(w, None, 1, extra)
+        return self._likelihoods(eta, extra).sum() + own
 
     def expected_by_row(
         self,
@@ -216,13 +251,7 @@ class LinearPredictor:
         return node_groups
 
     def _likelihoods(self, eta: Array, extra: tuple) -> Float[Array, " n"]:
-        values = jnp.asarray(self.log_likelihood(eta, *extra))
-        if values.shape != eta.shape[:1]:
-            raise InputError(
-                f"LinearPredictor: log_likelihood returned shape {values.shape} for predictors of "
-                f"shape {eta.shape}: it must give one number per observation, not their sum."
-            )
-        return values
+        return checked_rows(self.log_likelihood, eta, extra)
 
     def _prior(self, mean: Array, root: Array | None, k: int, extra: tuple) -> Float[Array, ""]:
         """`E log N(w | 0, Lambda^-1)`, at the point `mean` itself without a root; and the
@@ -258,6 +287,24 @@ class LinearPredictor:
             log_det = 2 * jnp.log(jnp.diagonal(jnp.linalg.cholesky(precision))).sum()
         value = 0.5 * (log_det - form - dim * math.log(2 * math.pi))
         return value if self.log_hyper_prior is None else value + self.log_hyper_prior(*extra)
+
+
+def checked_rows(log_likelihood: Callable, eta: Array, extra: tuple) -> Float[Array, " n"]:
+    values = jnp.asarray(log_likelihood(eta, *extra))
+    if values.shape != eta.shape[:1]:
+        raise InputError(
+            f"LinearPredictor: log_likelihood returned shape {values.shape} for predictors of "
+            f"shape {eta.shape}: it must give one number per observation, not their sum."
+        )
+    return values
+
+
+def _check_sparse_prior(given: Any) -> None:
+    matrix = given.tocsc()
+    square = matrix.shape[0] == matrix.shape[1]
+    sound = square and np.isfinite(matrix.data).all() and (matrix.diagonal() > 0).all()
+    if not sound or abs(matrix - matrix.T).max() > 1e-8 * abs(matrix).max():
+        raise InputError("LinearPredictor: prior_precision must be positive (definite).")
 
 
 def small_cholesky(covariance: Float[Array, "n k k"]) -> Float[Array, "n k k"]:

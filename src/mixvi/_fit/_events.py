@@ -45,6 +45,27 @@ class Interrupted(Event):
         return f"Interrupted {where}{passes}: the best Gaussian until then, {best}."
 
 
+@dataclasses.dataclass(frozen=True)
+class Structured(Event):
+    """`name`: of the structure of the root; `why` it was chosen."""
+
+    name: str
+    dim: int
+    why: str
+
+    @property
+    def sentence(self) -> str:
+        what = {
+            "sparse": "a sparse precision",
+            "low_rank": "a prior and a few directions that the data know",
+            "diagonal": "no correlations",
+        }[self.name]
+        return (
+            f'Structure "{self.name}" ({self.why}): {what}; nothing of {self.dim} x {self.dim} '
+            "numbers is formed."
+        )
+
+
 # --- where the search began -------------------------------------------------------------------
 
 

@@ -24,6 +24,8 @@ from .._errors import InputError, NonFiniteError
 from ._batch import Batch, suits
 from ._case import Problem
 from ._options import (
+    AUTO,
+    DENSE,
     FitOptions,
     checked,
     one_of,
@@ -94,6 +96,11 @@ def fit_many(
             "posts.status tell which failed and why."
         )
     asked = checked(options)
+    if asked.structure not in (AUTO, DENSE):
+        raise InputError(
+            f'fit_many: structure="{asked.structure}" is for one problem of many parameters: use '
+            "mixvi.fit."
+        )
     target, starts = _prepare_batch(
         log_density, init, data, hyper, init_batched, hyper_batched, asked.dtype
     )

@@ -22,6 +22,8 @@ AUTO = "auto"
 OPTIMISERS = (AUTO, "bfgs", "lbfgs", "scg", "stein")
 ANCHORS = (AUTO, "mode", "average")
 SYMMETRIC = ("report", "accept")
+DENSE, SPARSE, LOW_RANK, DIAGONAL = "dense", "sparse", "low_rank", "diagonal"
+STRUCTURES = (AUTO, DENSE, SPARSE, LOW_RANK, DIAGONAL)
 N_FRESH = 1000
 
 F = TypeVar("F", bound=Callable)
@@ -37,6 +39,7 @@ class LaplaceOptions(TypedDict, total=False):
     memory: int | str | None
     dtype: str
     symmetric: str
+    structure: str
 
 
 class FitOptions(LaplaceOptions, total=False):
@@ -66,6 +69,7 @@ _DEFAULTS = FitOptions(
     memory=None,
     dtype="float64",
     symmetric="report",
+    structure=AUTO,
 )
 DEFAULTS: dict[str, Any] = {**_DEFAULTS}
 
@@ -125,6 +129,7 @@ class Options:
     memory: int
     dtype: np.dtype
     symmetric: str
+    structure: str
 
     @property
     def family_name(self) -> str:
@@ -210,6 +215,7 @@ def checked(given: FitOptions) -> Options:
     one_of("anchor", asked["anchor"], ANCHORS)
     one_of("dtype", asked["dtype"], tuple(FLOAT_TYPES))
     one_of("symmetric", asked["symmetric"], SYMMETRIC)
+    one_of("structure", asked["structure"], STRUCTURES)
     key_words(asked["key"])
     family = asked["family"]
     is_auto = isinstance(family, str) and family == AUTO
@@ -233,6 +239,7 @@ def checked(given: FitOptions) -> Options:
         memory=_bytes(asked["memory"]),
         dtype=FLOAT_TYPES[asked["dtype"]],
         symmetric=asked["symmetric"],
+        structure=asked["structure"],
     )
 
 

@@ -14,7 +14,7 @@ from .._arrays._draws import Quadrature
 from .._arrays._roots import Root
 from .._density._constraints import Constraints
 from .._density._protocol import Density
-from .._density._target import Structure
+from .._density._target import Structure, listed
 from .._errors import InputError
 from .._judge._diagnosis import Elsewhere, Estimate
 from .._judge._fresh import Judged
@@ -92,7 +92,7 @@ class Posterior:
 
     @property
     def root(self) -> Root:
-        """A root of `cov`: a matrix, or a vector where it is diagonal."""
+        """A root of `cov`: a matrix, a vector where it is diagonal, or one with a structure."""
         return self.law.root
 
     @property
@@ -102,8 +102,41 @@ class Posterior:
 
     @property
     def cov(self) -> Float[np.ndarray, "dim dim"]:
-        """The covariance of the unbounded parameters, in the order of `names`."""
+        """The covariance of the unbounded parameters, in the order of `names`. Of very many it is
+        not made: see `cov_of`."""
         return self.law.cov
+
+    def cov_of(self, names: Any) -> Float[np.ndarray, "some some"]:
+        """The covariance of some of the unbounded parameters, in the order given: one name or
+        several of `names`; a parameter's own name stands for all its numbers (`"w"` for `w[0]`,
+        `w[1]`, ...)."""
+        return self.law.cov_of(self._places(names))
+
+    def _places(self, names: Any) -> np.ndarray:
+        asked, structure, places = (
+            [names] if isinstance(names, str) else list(names),
+            self.structure,
+            [],
+        )
+        ends = np.cumsum(structure.sizes)
+        whole = {
+            path: range(end - size, end)
+            for path, size, end in zip(structure.paths, structure.sizes, ends, strict=True)
+        }
+        known = None
+        for name in asked:
+            if name in whole:
+                places.extend(whole[name])
+                continue
+            if known is None:
+                known = {one: i for i, one in enumerate(structure.names)}
+            if name not in known:
+                raise InputError(
+                    f"cov_of: there is no parameter {name!r}; names are such as "
+                    f"{listed(list(structure.names), 3)}."
+                )
+            places.append(known[name])
+        return np.array(places, dtype=np.int64)
 
     @property
     def start(self) -> PyTree:

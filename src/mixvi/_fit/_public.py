@@ -13,12 +13,14 @@ from .._density._constraints import constrained
 from .._density._counted import Counted
 from .._density._make import density_of, prepared, refuse_hyper, refuse_wrong_gradient
 from .._density._recorded import recorded
-from .._errors import NotConvergedWarning
+from .._density._target import Target
+from .._errors import InputError, NotConvergedWarning
 from .._watch import Step, Watch
 from ._attended import Attended
 from ._case import Problem
 from ._interrupted import given_back
 from ._options import (
+    DENSE,
     FitOptions,
     LaplaceOptions,
     Options,
@@ -29,6 +31,8 @@ from ._options import (
 from ._outcome import Outcome
 from ._posterior import Posterior
 from ._restarts import solve
+from ._structure import chosen, densified
+from ._structured import solved_by_rows
 
 
 @with_options(LaplaceOptions)
@@ -129,6 +133,10 @@ def fit(
     - `hyper_steps`: most evaluations of Laplace's evidence; 0 leaves its hyperparameters alone.
     - `memory`: bytes that a pass over the draws may take, such as "2GiB"; 1 GiB when left out
       (an eighth of an accelerator's).
+    - `structure`: of the root of the covariance: "dense", or for many parameters "sparse" (a
+      `LinearPredictor` with a sparse design or prior precision), "low_rank" (few rows) or
+      "diagonal", with which nothing of D x D numbers is formed. "auto": dense up to 2000
+      parameters, otherwise what the log density is known to be, and `status` says so.
     - `symmetric`: where all modes seen are images of each other (labels switch, signs flip):
       "report" them in the verdict, or "accept" one of equals and judge it alone.
     - `throw`: raise on failure; otherwise a Posterior of NaNs comes back with its status.
@@ -174,11 +182,8 @@ def _solved(
     refuse_family_as_data(data)
     options = checked(given)
     with attended.watching() as watch:
-        problem, warm = _problem(log_density, init, data, hyper, constraints, options)
-        if checkpoint is None:
-            post, error = _attended(problem, warm, watch)
-        else:
-            post, error = _recorded(problem, warm, watch, checkpoint)
+        problem = log_density, init, data, hyper, constraints, options
+        post, error = _outcome(*problem, watch, checkpoint)
     stats = dataclasses.replace(post.stats, seconds=time.perf_counter() - began)
     post = dataclasses.replace(post, stats=stats)
     if error is not None and throw:
@@ -186,6 +191,37 @@ def _solved(
     if error is None and not post.converged:
         warnings.warn(post.status, NotConvergedWarning, stacklevel=4)
     return post
+
+
+def _outcome(
+    log_density: Callable,
+    init: PyTree,
+    data: PyTree,
+    hyper: PyTree,
+    constraints: Any,
+    options: Options,
+    watch: Watch | None,
+    checkpoint: Any,
+) -> Outcome:
+    warm = init if isinstance(init, Posterior) else None
+    if warm is not None:
+        init, hyper = warm.start, warm.hyper if hyper is None else hyper
+    given = (init, data, options.dtype, hyper)
+    target, start = prepared(log_density, *given)
+    bounds = constraints or (None if warm is None else warm.constraints)
+    choice = chosen(log_density, target, options, bounds)
+    if choice.name != DENSE:
+        if checkpoint is not None:
+            raise InputError(
+                f'checkpoint= is for dense roots; this fit has structure="{choice.name}".'
+            )
+        return solved_by_rows(target, start, options, choice)
+    if (dense := densified(log_density)) is not log_density:
+        log_density, (target, start) = dense, prepared(dense, *given)
+    problem = _problem(log_density, target, start, data, hyper, constraints, options, warm)
+    if checkpoint is None:
+        return _attended(problem, warm, watch)
+    return _recorded(problem, warm, watch, checkpoint)
 
 
 def _recorded(problem: Problem, warm: Posterior | None, watch: Watch | None, path: Any) -> Outcome:
@@ -201,17 +237,15 @@ def _recorded(problem: Problem, warm: Posterior | None, watch: Watch | None, pat
 
 def _problem(
     log_density: Callable,
-    init: PyTree,
+    target: Target,
+    start: np.ndarray,
     data: PyTree,
     hyper: PyTree,
     constraints: Any,
     options: Options,
-) -> tuple[Problem, Posterior | None]:
-    """Whose programs compile in the background, and the posterior that it starts from."""
-    warm = init if isinstance(init, Posterior) else None
-    if warm is not None:
-        init, hyper = warm.start, warm.hyper if hyper is None else hyper
-    target, start = prepared(log_density, init, data, options.dtype, hyper)
+    warm: Posterior | None,
+) -> Problem:
+    """Whose programs compile in the background. `warm`: the posterior that it starts from."""
     kept = None if warm is None else (warm.constraints, warm.flat_start)
     target, start = constrained(target, start, constraints, kept)
     options = options.within_reach(target.structure.size)
@@ -223,7 +257,7 @@ def _problem(
     refuse_wrong_gradient(log_density, density, target, problem.start)
     if options.richest is not None:
         density.prepare()
-    return problem, warm
+    return problem
 
 
 def _attended(problem: Problem, warm: Posterior | None, watch: Watch | None) -> Outcome:

@@ -70,7 +70,8 @@ def _facts(post: Any) -> list[tuple[str, str]]:
     if c is not None:
         repaired = f", {c.n_repaired} eigenvalues repaired" if c.n_repaired else ""
         shape = f"condition {c.condition:.2g}, smallest eigenvalue {c.min_eig:.2g}{repaired}"
-        facts += [("curvature", shape)]
+        # Of a structured root neither is known.
+        facts += [] if np.isnan(c.condition) else [("curvature", shape)]
     return facts
 
 

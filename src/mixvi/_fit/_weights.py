@@ -6,7 +6,7 @@ from typing import Any, NamedTuple
 import numpy as np
 from jaxtyping import Float, PyTree
 
-from .._arrays._draws import WEIGHED, generator
+from .._arrays._draws import FRESH, WEIGHED, generator
 from .._density._constraints import constrained
 from .._density._make import density_of, prepared
 from .._density._protocol import Density
@@ -45,7 +45,7 @@ def importance_weights(
             "ones: importance_weights(n, log_density, data)."
         )
     else:
-        z, log_p, log_q = post.judged.z, post.judged.log_p, post.judged.log_q
+        z, log_p, log_q = judging(post), post.judged.log_p, post.judged.log_q
     if n_bad := int((~np.isfinite(log_p)).sum()):
         raise InputError(
             f"importance_weights: the log density is not finite at {n_bad} of the draws, so they "
@@ -54,6 +54,14 @@ def importance_weights(
     weights, khat = psis(log_p - log_q)
     draws = post._tree(post.law.colour(z))
     return ImportanceWeights(draws, weights, khat, float(1 / (weights**2).sum()))
+
+
+def judging(post: Any) -> Float[np.ndarray, "n dim"]:
+    """The fresh draws; those of many parameters are not kept, and made again."""
+    judged = post.judged
+    if len(judged.z) == len(judged.log_p):
+        return judged.z
+    return generator(_key(post), FRESH).standard_normal((len(judged.log_p), post.dim))
 
 
 def _asked(

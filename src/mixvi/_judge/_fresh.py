@@ -19,10 +19,11 @@ Vector = Float[np.ndarray, " dim"]
 
 @dataclasses.dataclass(frozen=True)
 class Judged:
-    """The fresh draws that judged the Gaussian (standard normal `z`) and what they said."""
+    """The fresh draws that judged the Gaussian (standard normal `z`; of many parameters they are
+    not kept) and what they said."""
 
     diagnosis: Diagnosis
-    z: Float[np.ndarray, "n dim"]
+    z: Float[np.ndarray, "kept dim"]
     log_p: Float[np.ndarray, " n"]
     log_q: Float[np.ndarray, " n"]
 

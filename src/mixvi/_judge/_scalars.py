@@ -96,10 +96,10 @@ def mixed_scalars(
     luck = _log_mean_exp(own - log_mixture, xp)
     kl = xp.maximum(_log_mean_exp(log_ratio, xp) - luck + log_det - elbo, 0.0)
     steps = colour(root, z) / sds(root) if steps is None else steps
-    errors = _moment_errors(steps, weights, own - log_mixture, xp)
+    errors = errors_of(steps, weights, own - log_mixture, xp)
     by_luck = 0.5 * math.sqrt(2 * math.log(2 * dim))
-    mean_at, off, se = _worst(errors.mean, errors.mean_se, by_luck, xp)
-    sd_at, log_sd, sd_se = _worst(errors.log_sd, errors.log_sd_se, by_luck, xp)
+    mean_at, off, se = worst_of(errors.mean, errors.mean_se, by_luck, xp)
+    sd_at, log_sd, sd_se = worst_of(errors.log_sd, errors.log_sd_se, by_luck, xp)
     far = (z**2).sum(1) > reach(dim) ** 2
     tail = (weights * far).sum()
     return MixedScalars(khat, kl, off, se, mean_at, xp.exp(log_sd), sd_se, sd_at, tail)
@@ -125,10 +125,10 @@ def moment_errors(
     log_ratio = np.where(np.isfinite(log_p), log_p - log_mixture, -math.inf)
     steps = colour(root, z) / sds(root) if steps is None else steps
     own = normal_logpdf(z, 0.0) - log_mixture
-    return _moment_errors(steps, smoothed_weights(log_ratio)[0], own, np)
+    return errors_of(steps, smoothed_weights(log_ratio)[0], own, np)
 
 
-def _moment_errors(
+def errors_of(
     steps: Float[Any, "n dim"],
     weights: Float[Any, " n"],
     log_own: Float[Any, " n"],
@@ -150,7 +150,7 @@ def _moment_errors(
     )
 
 
-def _worst(off: Any, se: Any, by_luck: float, xp: Any) -> tuple[Any, Any, Any]:
+def worst_of(off: Any, se: Any, by_luck: float, xp: Any) -> tuple[Any, Any, Any]:
     """Where, how much beyond luck, and its standard error."""
     beyond = xp.maximum(off - by_luck * se, 0.0)
     at = beyond.argmax()

@@ -103,12 +103,12 @@ def judge(
     elsewhere: Elsewhere,
     limits: Thresholds = DEFAULT_THRESHOLDS,
 ) -> Verdict:
-    reasons = list(_of_the_search(subject))
+    reasons = list(of_the_search(subject))
     if diagnosis is not None:
         reasons += _of_modes(subject, elsewhere, limits)
         reasons += of_draws(subject, diagnosis, limits)
-        reasons += _of_fixed_draws(subject, diagnosis)
-    reasons += _of_hyperparameters(subject)
+        reasons += of_fixed_draws(subject, diagnosis)
+    reasons += of_hyperparameters(subject)
     reasons.sort(key=lambda one: -SEVERITY.index(one.level))
     if diagnosis is None and not reasons:
         return Verdict(None, (), "Not judged: diagnostics were switched off.")
@@ -125,7 +125,7 @@ def is_sure(
     """No limit is so near that other draws might say another word."""
     if diagnosis.n_non_finite or diagnosis.moments is None:
         return True
-    if _of_the_search(subject) or _of_modes(subject, elsewhere, limits):
+    if of_the_search(subject) or _of_modes(subject, elsewhere, limits):
         return True  # no draws would change that
     if elsewhere.tail_share > TAIL_SUSPECTED and not diagnosis.looked_far:
         return False
@@ -143,7 +143,7 @@ def is_sure(
 # --- reasons ----------------------------------------------------------------------------------
 
 
-def _of_the_search(subject: Subject) -> list[Reason]:
+def of_the_search(subject: Subject) -> list[Reason]:
     if subject.converged:
         return []
     said = "the search stopped before it converged (see status)"
@@ -224,7 +224,7 @@ def _of_moments(subject: Subject, m: Moments, limits: Thresholds) -> list[Reason
     return reasons
 
 
-def _of_fixed_draws(subject: Subject, d: Diagnosis) -> list[Reason]:
+def of_fixed_draws(subject: Subject, d: Diagnosis) -> list[Reason]:
     if subject.elbo_fixed is None or d.n_non_finite:
         return []
     gap, limit = subject.elbo_fixed - d.elbo.value, max(0.1, 3 * d.elbo.se)
@@ -237,7 +237,7 @@ def _of_fixed_draws(subject: Subject, d: Diagnosis) -> list[Reason]:
     return [Reason("draws", WEIGH, None, gap, limit, said)]
 
 
-def _of_hyperparameters(subject: Subject) -> list[Reason]:
+def of_hyperparameters(subject: Subject) -> list[Reason]:
     names = listed(list(subject.ran_off))
     said = f"{names} ran off, for want of data or of a prior (see status)"
     return [Reason("hyper", WEIGH, names, math.inf, math.inf, said)] if subject.ran_off else []

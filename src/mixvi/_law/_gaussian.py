@@ -6,11 +6,15 @@ import math
 from typing import Any
 
 import numpy as np
-from jaxtyping import Float
+from jaxtyping import Float, Int
 
 from .._arrays import _roots
 from .._arrays._draws import SAMPLE, generator
 from .._arrays._roots import Root
+from .._errors import InputError
+
+# Parameters whose covariance is shown where the root has a structure.
+MOST_IN_COV = 5000
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
@@ -27,7 +31,7 @@ class Gaussian:
 
     @property
     def is_sound(self) -> bool:
-        return bool(np.isfinite(self.root).all())
+        return _roots.is_sound(self.root)
 
     @functools.cached_property
     def std(self) -> Float[np.ndarray, " dim"]:
@@ -36,8 +40,25 @@ class Gaussian:
     @functools.cached_property
     def cov(self) -> Float[np.ndarray, "dim dim"]:
         if not self.is_sound:
+            self._refuse_large(self.dim)
             return np.full((self.dim, self.dim), np.nan)
+        if _roots.is_structured(self.root) or _roots.is_diagonal(self.root):
+            self._refuse_large(self.dim)
         return _roots.covariance(self.root)
+
+    def cov_of(self, places: Int[np.ndarray, " some"]) -> Float[np.ndarray, "some some"]:
+        """Of the parameters at these places."""
+        self._refuse_large(len(places))
+        if not self.is_sound:
+            return np.full((len(places), len(places)), np.nan)
+        return _roots.covariance_of(self.root, places)
+
+    def _refuse_large(self, n: int) -> None:
+        if n > MOST_IN_COV:
+            raise InputError(
+                f"cov: the covariance of {n} parameters would be {8 * n**2 / 2**30:.1f} GiB. Ask "
+                "for that of some of them, post.cov_of(names), for post.std, or for draws."
+            )
 
     @functools.cached_property
     def log_det_root(self) -> float:

@@ -19,12 +19,15 @@ Quantiles = Float[np.ndarray, "probs n"]
 def quantiles(law: Gaussian, bound: Constraints | None, probs: Probs) -> Quantiles:
     """Of every one of the user's parameters, in their order. Exact where a parameter is free or
     mapped by itself; otherwise (simplex, ordered) those of fixed draws."""
-    mean, root = law.mean.astype(np.float64), law.root.astype(np.float64)
-    z = np.array([NormalDist().inv_cdf(p) for p in probs])[:, None]
+    mean, z = (
+        law.mean.astype(np.float64),
+        np.array([NormalDist().inv_cdf(p) for p in probs])[:, None],
+    )
     if bound is None:
-        return mean + z * sds(root)
+        return mean + z * law.std.astype(np.float64)
     if not law.is_sound:
         return np.full((len(probs), bound.user.size), np.nan)
+    root = law.root.astype(np.float64)
     places = jtu.tree_leaves(bound.free.unravel(np.arange(law.dim)))
     pairs = zip(bound.kinds, places, strict=True)
     each = [_of_leaf(kind, np.atleast_1d(at), mean, root, probs, z) for kind, at in pairs]

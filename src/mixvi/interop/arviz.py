@@ -15,7 +15,7 @@ from .._density._structure import listed
 from .._density._target import FLOAT_TYPES, precision_scope
 from .._errors import InputError
 from .._fit._posterior import Posterior
-from .._fit._weights import log_density_at
+from .._fit._weights import judging, log_density_at
 from .._judge._psis import psis
 from ._labelled import Labelled
 
@@ -179,7 +179,7 @@ class _Source:
                 "to_arviz: the fresh draws that judge a fit are made with diagnostics=True; ask "
                 "for new ones, with n=1000."
             )
-        points = post.law.colour(post.judged.z)
+        points = post.law.colour(judging(post))
         return _Drawn(points, self._labelled(points, post.judged.log_q, post.judged.log_p))
 
     def _labelled(

@@ -10,7 +10,7 @@ import numpy as np
 from jaxtyping import Float
 from matplotlib.lines import Line2D
 
-from .._arrays._roots import covariance
+from .._arrays._roots import covariance_of
 from .._density._kinds import Free, Interval, Kind
 from .._density._target import listed
 from .._errors import InputError
@@ -249,8 +249,8 @@ def _region(axes: Any, post: Posterior, x: _Shown, y: _Shown, level: float) -> N
         axes.plot(x.draws, y.draws, ".", color=colour, ms=1.5, alpha=0.4)
         colour = "C1"  # to be seen among them
     else:
-        rows = post.root[[x.at, y.at]]
-        edge, _ = _edge(np.array([x.centre, y.centre]), covariance(rows), level)
+        own = covariance_of(post.root, np.array([x.at, y.at]))
+        edge, _ = _edge(np.array([x.centre, y.centre]), own, level)
         axes.plot(x.mapped(edge[:, 0]), y.mapped(edge[:, 1]), color=colour, lw=1.8)
     axes.plot(x.mean, y.mean, "x", color=colour, ms=8, mew=2)
 
