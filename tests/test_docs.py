@@ -126,7 +126,11 @@ def test_examples_in_docstrings(name):
 
 
 @pytest.mark.parametrize(
-    "name", ["mixvi", "mixvi.estimators", "mixvi.models", "mixvi.metrics", "mixvi.plots"]
+    "name",
+    [
+        *("mixvi", "mixvi.estimators", "mixvi.models"),
+        *("mixvi.metrics", "mixvi.plots", "mixvi.cluster"),
+    ],
 )
 def test_every_public_name_is_in_the_reference_with_an_example(name):
     module = importlib.import_module(name)

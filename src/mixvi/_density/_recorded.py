@@ -272,15 +272,7 @@ class Recorded(Density):
 
 # What a density says of itself.
 PASSED_ON = (
-    *(
-        "dim",
-        "resolution",
-        "resolution_over_draws",
-        "n_hyper",
-        "n_predictors",
-        "n_rows",
-        "in_pieces",
-    ),
+    *("dim", "resolution", "resolution_over_draws", "n_hyper", "n_predictors", "n_rows"),
     *("log_concave", "is_checked", "mode_tol", "dense_newton", "has_own_evidence"),
     *("has_best_gaussian", "values_at_once", "in_pieces"),
 )

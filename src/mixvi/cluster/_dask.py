@@ -36,6 +36,15 @@ def dask(client: Any, data: Any, *, rows: int | None = None) -> "ClusterPieces":
     `mixvi.models.Model.density`. The numbers are those of one process, to rounding, and the same
     from run to run whatever the order in which workers answer. A worker that dies is worked around:
     what it held is loaded again.
+
+    >>> from distributed import Client
+    >>> import dask.array as da
+    >>> import numpy as np
+    >>> from mixvi import cluster
+    >>> x = da.from_array(np.linspace(-1, 1, 60), chunks=20)
+    >>> with Client(processes=False, n_workers=1, dashboard_address=None) as client:
+    ...     cluster.dask(client, {"x": x})
+    Pieces of 60 rows: data.x float64
     """
     client = client_of(client)
     with spoken(client):

@@ -34,6 +34,11 @@ class Results:
     `names` of the parameters; `mean` and `std` (problems, parameters) of the flat unbounded
     parameters; `log_evidence`, `elbo` with `elbo_se`, `khat`; `converged`; `family`, `trust` and
     `status` in words. A problem that failed has NaNs, and the reason in its `status`.
+
+    >>> from mixvi import cluster
+    >>> cluster.Results.read("nowhere")
+    Traceback (most recent call last):
+    mixvi._errors.InputError: cluster: there are no results in 'nowhere'.
     """
 
     folder: Path
@@ -95,6 +100,19 @@ def fit_many(
     are done and their number after every batch.
 
     **Returns:** `Results`, which `Results.read(folder)` reads again.
+
+    >>> import tempfile
+    >>> import numpy as np
+    >>> from distributed import Client
+    >>> from mixvi import cluster
+    >>> centres = np.array([[0.0, 1.0], [5.0, 2.0], [9.0, 9.0]])
+    >>> def log_density(w, centre):
+    ...     return -0.5 * ((w - centre) ** 2).sum()
+    >>> with Client(processes=False, n_workers=1, dashboard_address=None) as client:
+    ...     with tempfile.TemporaryDirectory() as folder:
+    ...         found = cluster.fit_many(client, log_density, np.zeros(2), centres, folder)
+    >>> found.mean.round(6).tolist()
+    [[0.0, 1.0], [5.0, 2.0], [9.0, 9.0]]
     """
     client, folder = client_of(client), Path(folder)
     leaves, tree = jtu.tree_flatten(unframed(data, "data"))
