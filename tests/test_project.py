@@ -1,5 +1,6 @@
 """What can rot beside the code: versions, extras, floors, what is handed out, what pages name."""
 
+import ast
 import pathlib
 import re
 import subprocess
@@ -97,6 +98,16 @@ def test_the_sdist_holds_what_its_tests_need():
     # Wherever there is code there is something to hand out.
     code = {path.parent.name for path in ROOT.glob("[!.]*/*.py")} - {"build", "dist", "report"}
     assert code <= set(included)
+
+
+def test_every_folder_of_tests_runs_alone():
+    """pytest loads its conftest.py before jaxtyping can look at what that imports."""
+    for path in (ROOT / "tests").rglob("conftest.py"):
+        body = ast.parse(path.read_text(encoding="utf-8")).body
+        for node in body:
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                said = ast.unparse(node)
+                assert not re.search(r"\b(mixvi|reproduction)\b", said), f"{path}: {said}"
 
 
 def test_targets_of_make_that_are_named_exist():
