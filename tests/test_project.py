@@ -12,6 +12,7 @@ import pytest
 
 import distribution
 import environments
+import imports
 import mixvi
 import tidy_files
 
@@ -98,6 +99,14 @@ def test_the_sdist_holds_what_its_tests_need():
     # Wherever there is code there is something to hand out.
     code = {path.parent.name for path in ROOT.glob("[!.]*/*.py")} - {"build", "dist", "report"}
     assert code <= set(included)
+
+
+def test_what_imports_cost_is_shown_of_every_adaptor():
+    page = text("docs/results/parts/imports.md")
+    found = {f"mixvi.interop.{path.stem}" for path in (ROOT / "src/mixvi/interop").glob("[!_]*.py")}
+    assert found <= set(imports.ADAPTORS)
+    for name in imports.ADAPTORS:
+        assert f"| `{name}` |" in page, name
 
 
 def test_every_folder_of_tests_runs_alone():
