@@ -18,6 +18,7 @@ CORE = {
     "The paper's 2-D example, by quadrature": ["two_dimensional.py"],
     "Evaluations to convergence: the paper's coordinates against ours": ["coordinates.py"],
     "The first call, and a warm one, beside a Laplace driven by SciPy": ["first_call.py"],
+    "What imports cost": ["imports.py"],
     "First fits beside NUTS": ["nuts.py"],
     "NUTS from where a fit ended": ["handover.py"],
     "Warm time against hand-jitted code": ["speed.py"],

@@ -42,7 +42,7 @@ def dask(client: Any, data: Any, *, rows: int | None = None) -> "ClusterPieces":
     >>> import numpy as np
     >>> from mixvi import cluster
     >>> x = da.from_array(np.linspace(-1, 1, 60), chunks=20)
-    >>> with Client(processes=False, n_workers=1, dashboard_address=None) as client:
+    >>> with Client(processes=False, n_workers=1, dashboard_address=":0") as client:
     ...     cluster.dask(client, {"x": x})
     Pieces of 60 rows: data.x float64
     """

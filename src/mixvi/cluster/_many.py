@@ -108,7 +108,7 @@ def fit_many(
     >>> centres = np.array([[0.0, 1.0], [5.0, 2.0], [9.0, 9.0]])
     >>> def log_density(w, centre):
     ...     return -0.5 * ((w - centre) ** 2).sum()
-    >>> with Client(processes=False, n_workers=1, dashboard_address=None) as client:
+    >>> with Client(processes=False, n_workers=1, dashboard_address=":0") as client:
     ...     with tempfile.TemporaryDirectory() as folder:
     ...         found = cluster.fit_many(client, log_density, np.zeros(2), centres, folder)
     >>> found.mean.round(6).tolist()
