@@ -219,7 +219,7 @@ class _Krylov:
             self.is_whole = len(self.next) == 0 or end == len(block.T)
 
 
-def _orthonormal(rows: Rows, shortest: float) -> Rows:
+def _orthonormal(rows: Rows, shortest: float) -> Float[np.ndarray, "some dim"]:
     """Of the same span, without those that are shorter once the ones before are taken out."""
     if not len(rows):
         return rows

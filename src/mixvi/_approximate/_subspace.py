@@ -25,6 +25,7 @@ from ._search import Stop, Summit, quasi_newton
 
 Vector = Float[np.ndarray, " dim"]
 Rows = Float[np.ndarray, "n dim"]
+Along = Float[np.ndarray, "n free"]
 # Draws, and the share of memory that they may take.
 MOST_DRAWS, FEWEST_DRAWS, SHARE = 256, 32, 0.25
 # Draws for each direction that may change.
@@ -64,11 +65,11 @@ class Subspace:
     def n_draws(self) -> int:
         return 2 * len(self.along)
 
-    def steps(self, along: Rows) -> Rows:
+    def steps(self, along: Along) -> Rows:
         """`R V^T x` for every row `x`."""
         return along * self.columns if self.rows is None else along @ self.columns
 
-    def back(self, gradients: Rows) -> Rows:
+    def back(self, gradients: Rows) -> Along:
         """`V R^T g` for every row `g`."""
         return gradients * self.columns if self.rows is None else gradients @ self.columns.T
 

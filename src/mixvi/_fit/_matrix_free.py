@@ -159,7 +159,8 @@ def _begun(
 
 
 def _indefinite(target: Target, directions: Directions | None, base: Vector) -> MixviError:
-    names, value, weight = target.structure.names, float(base.min()), -base
+    names, at = target.structure.names, int(np.argmin(base))
+    value, weight = float(base[at]), np.where(np.arange(len(base)) == at, 1.0, 0.0)
     if directions is not None:
         value, direction = directions.steepest()
         weight = np.abs(direction)
