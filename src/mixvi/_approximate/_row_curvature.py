@@ -8,6 +8,7 @@ diagonal    the diagonal of P alone: parameters independent of each other
 """
 
 import abc
+import functools
 from typing import Any, ClassVar
 
 import numpy as np
@@ -228,10 +229,13 @@ class LowRankCurvature(RowCurvature):
         self.shape, self.prior, self.weights = shape, prior, weights
         (self.gram, half), self.bend = grams, bend
         self.log_det = prior.log_det + 2 * float(np.log(np.diagonal(lower)).sum())
-        self.half = half
-        # Q M^-1 Q^T
-        columns = np.linalg.solve(lower, half.T)
-        self.inside = columns.T @ columns
+        self.half, self.lower = half, lower
+
+    @functools.cached_property
+    def inside(self) -> np.ndarray:
+        """`Q M^-1 Q^T`."""
+        columns = _forward(self.lower, self.half.T)
+        return columns.T @ columns
 
     @property
     def removed(self) -> np.ndarray:
@@ -265,8 +269,17 @@ class LowRankCurvature(RowCurvature):
 
     def solve(self, x):
         scaled = x / self.prior.matrix
-        inside = self.removed @ np.asarray(self.shape.design @ scaled)
+        across = self.weights * np.asarray(self.shape.design @ scaled)
+        within = _forward(self.lower, self.half.T @ across)
+        within = self.half @ _forward(self.lower, within, transposed=True)
+        inside = across - self.weights * within
         return scaled - np.asarray(self.shape.design.T @ inside) / self.prior.matrix
+
+
+def _forward(lower: np.ndarray, columns: np.ndarray, transposed: bool = False) -> np.ndarray:
+    from scipy.linalg import solve_triangular
+
+    return solve_triangular(lower, columns, trans=int(transposed), lower=True, check_finite=False)
 
 
 def _beyond_linear(x: np.ndarray) -> np.ndarray:

@@ -2,7 +2,8 @@
 
     P[order][:, order] = L D L^T,        L unit lower triangular
 
-SciPy's SuperLU factorises, without pivoting. Entries of the inverse on the pattern of L follow from
+CHOLMOD factorises where scikit-sparse is installed, otherwise SciPy's SuperLU, without pivoting; the
+numbers differ by rounding. Entries of the inverse on the pattern of L follow from
 L itself (Takahashi, Fagan and Chen 1973): with the columns J of a supernode, the rows S below them
 and Y = L_SJ L_JJ^-1,
 
@@ -25,6 +26,9 @@ from jaxtyping import Float, Int
 DENSE_ROW = 10.0
 # Numbers in the blocks of supernodes that go together.
 AT_ONCE = 2**22
+# A matrix with a band so narrow, and so many times as long, is cut in halves: minimum degree would
+# go along it one by one.
+NARROW, LONG = 32, 32
 
 Vector = Float[np.ndarray, " dim"]
 Order = Int[np.ndarray, " dim"]
@@ -114,9 +118,60 @@ def order_of(matrix: Any) -> Order:
     # Any definite matrix of the pattern will do.
     pattern = csc_array((np.ones_like(part.data), part.indices, part.indptr), shape=part.shape)
     definite = (pattern + (2.0 * degrees.max(initial=1)) * eye_array(len(rest))).tocsc()
-    found = _splu(definite, "MMD_AT_PLUS_A")
+    found = _banded_order(definite)
+    if found is None:
+        found = _little_fill(definite)
+    return np.concatenate([rest[found], np.flatnonzero(full)])
+
+
+def _little_fill(matrix: Any) -> Order:
+    if (cholmod := _cholmod()) is not None:
+        return np.asarray(cholmod.analyze(matrix).P(), dtype=np.int64)
+    found = _splu(matrix, "MMD_AT_PLUS_A")
     assert found is not None
-    return np.concatenate([rest[np.argsort(found.perm_c)], np.flatnonzero(full)])
+    return np.argsort(found.perm_c)
+
+
+def _banded_order(matrix: Any) -> Order | None:
+    """Of a narrow band (a chain, a spline): halves before what separates them, and so on, so that
+    the elimination tree is as deep as a logarithm."""
+    from scipy.sparse.csgraph import reverse_cuthill_mckee
+
+    dim = matrix.shape[0]
+    if dim < LONG or matrix.nnz > (2 * NARROW + 1) * dim:
+        return None
+    along = np.asarray(reverse_cuthill_mckee(matrix.tocsr(), symmetric_mode=True), dtype=np.int64)
+    place = np.empty(dim, dtype=np.int64)
+    place[along] = np.arange(dim)
+    columns = place.repeat(np.diff(matrix.indptr))
+    width = int(np.abs(place[matrix.indices] - columns).max(initial=0))
+    if not 0 < width <= NARROW or dim < LONG * width:
+        return None
+    # A separator is `width` places that are next to each other; the last ones cut the whole.
+    begin, end, parts = np.array([0]), np.array([dim]), []
+    while len(begin):
+        leaf = end - begin <= 3 * width
+        parts.append(_places(begin[leaf], end[leaf]))
+        begin, end = begin[~leaf], end[~leaf]
+        middle = (begin + end - width) // 2
+        parts.append(_places(middle, middle + width))
+        begin, end = np.concatenate([begin, middle + width]), np.concatenate([middle, end])
+    return along[np.concatenate(parts[::-1])]
+
+
+def _places(begin: np.ndarray, end: np.ndarray) -> np.ndarray:
+    sizes = end - begin
+    return begin.repeat(sizes) + _counted(sizes) if len(sizes) else begin
+
+
+@functools.cache
+def _cholmod() -> Any:
+    """SuiteSparse's, by scikit-sparse; None where that is not installed."""
+    try:
+        from sksparse import cholmod
+    except ImportError:
+        return None
+    return cholmod if hasattr(cholmod, "analyze") else None
 
 
 def cholesky(matrix: Any, order: Order | None = None) -> Cholesky | None:
@@ -124,15 +179,31 @@ def cholesky(matrix: Any, order: Order | None = None) -> Cholesky | None:
     if not np.isfinite(matrix.data).all():
         return None
     order = order_of(matrix) if order is None else order
-    found = _splu(matrix[order][:, order].tocsc(), "NATURAL")
-    if found is None or not np.array_equal(found.perm_r, found.perm_c):
+    found = _factors(matrix[order][:, order].tocsc())
+    if found is None:
         return None
-    pivots = found.U.diagonal()
+    lower, pivots, more = found
     if not (pivots > len(pivots) * np.finfo(float).eps * matrix.diagonal()[order]).all():
         return None
-    lower = found.L.tocsc()
     lower.sort_indices()
-    return Cholesky(lower, pivots, order[np.argsort(found.perm_c)])
+    return Cholesky(lower, pivots, order[more])
+
+
+def _factors(matrix: Any) -> tuple[Any, Vector, Order] | None:
+    """L, the diagonal of D, and an order of the factor's own."""
+    from scipy.sparse import csc_array
+
+    if (cholmod := _cholmod()) is not None:
+        try:
+            lower, pivots = cholmod.cholesky(matrix, ordering_method="natural").L_D()
+        except cholmod.CholmodNotPositiveDefiniteError:
+            return None
+        same = np.arange(matrix.shape[0])
+        return csc_array(lower), np.array(pivots.diagonal()), same
+    found = _splu(matrix, "NATURAL")
+    if found is None or not np.array_equal(found.perm_r, found.perm_c):
+        return None
+    return found.L.tocsc(), found.U.diagonal(), np.argsort(found.perm_c)
 
 
 def _splu(matrix: Any, ordering: str) -> Any:

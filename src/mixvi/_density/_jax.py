@@ -39,6 +39,8 @@ BACKWARD = 3
 # Points that one call takes: on a CPU so many that what they need stays in its cache, and enough
 # to be worth a call; on an accelerator many.
 MOST_AT_ONCE, CACHE, LEAST_AT_ONCE, ACCELERATED = 256, 2**24, 16, 4096
+# Vectors that a Hessian is multiplied with at a time.
+PRODUCTS = 16
 # Usual numbers of points are cut evenly: gradients at the first draws, values at fresh ones.
 USUAL_VALUES = 1000
 MOST_TRACES = 64
@@ -214,6 +216,15 @@ class JaxDensity(Density):
         value, gradient, product = self._called(self._product(), point, vector)
         return float(value), gradient, product
 
+    def products(
+        self, point: Float[np.ndarray, " dim"], vectors: Float[np.ndarray, "n dim"]
+    ) -> Float[np.ndarray, "n dim"]:
+        size = self._affordable(PRODUCTS, 2 * BACKWARD * self.trace.bytes)
+        program, parts = self._products(size), [np.zeros((0, self.dim))]
+        for part, n in self._cut(vectors, size):
+            parts.append(self._called(program, point, part)[0][:n])
+        return np.concatenate(parts)[: len(vectors)]
+
     def at(self, theta: Float[np.ndarray, " hyper"]) -> "JaxDensity":
         other = copy.copy(self)
         with precision_scope(self.dtype):
@@ -317,6 +328,15 @@ class JaxDensity(Density):
             return value, gradient, product
 
         return trace.program("product", make, self._shape(dim), self._shape(dim))
+
+    def _products(self, n: int) -> Callable:
+        trace, dim = self.trace, self.dim
+
+        def make(consts: list, operands: list, point: Any, vectors: Any) -> Any:
+            slope = jax.grad(trace.function(consts, operands))
+            return [self._each(jax.linearize(slope, point)[1], vectors)]
+
+        return trace.program(("products", n), make, self._shape(dim), self._shape(n, dim))
 
     def _evidence_slopes(self) -> Callable:
         trace, dim = self.trace, self.dim

@@ -230,6 +230,13 @@ class Density(abc.ABC):
         values, gradients = self.gradients(shifted)
         return float(values[0]), gradients[0], (gradients[1] - gradients[2]) / (2 * h)
 
+    def products(
+        self, point: Float[np.ndarray, " dim"], vectors: Float[np.ndarray, "n dim"]
+    ) -> Float[np.ndarray, "n dim"]:
+        """The Hessian at one point times many vectors."""
+        found = [self.product(point, vector)[2] for vector in vectors]
+        return np.array(found).reshape(vectors.shape)
+
 
 def coloured(
     mean: Float[np.ndarray, " dim"], root: Matrix, z: Float[np.ndarray, "n dim"]

@@ -57,13 +57,34 @@ class Structured(Event):
     def sentence(self) -> str:
         what = {
             "sparse": "a sparse precision",
-            "low_rank": "a prior and a few directions that the data know",
+            "low_rank": "a diagonal and a few directions that the data know",
             "diagonal": "no correlations",
         }[self.name]
         return (
             f'Structure "{self.name}" ({self.why}): {what}; nothing of {self.dim} x {self.dim} '
             "numbers is formed."
         )
+
+
+@dataclasses.dataclass(frozen=True)
+class DirectionsLeaveOut(Event):
+    """`n` of `dim` directions have curvatures of their own; `nats`: that the others cost."""
+
+    n: int
+    dim: int
+    nats: float
+
+    @property
+    def sentence(self) -> str:
+        if self.nats < 0.01:
+            return f"{self.n} directions leave out less than 0.01 nat of the Hessian."
+        more = ""
+        if self.nats > max(0.5, 0.001 * self.dim):
+            more = (
+                "; a mixvi.Additive tells its prior apart, a mixvi.LinearPredictor is exact, and "
+                "memory= allows more directions"
+            )
+        return f"{self.n} directions leave out about {self.nats:.2g} nat of the Hessian{more}."
 
 
 # --- where the search began -------------------------------------------------------------------

@@ -19,6 +19,7 @@ from .._watch import Step, Watch
 from ._attended import Attended
 from ._case import Problem
 from ._interrupted import given_back
+from ._matrix_free import solved_by_products
 from ._options import (
     DENSE,
     FitOptions,
@@ -215,7 +216,10 @@ def _outcome(
             raise InputError(
                 f'checkpoint= is for dense roots; this fit has structure="{choice.name}".'
             )
-        return solved_by_rows(target, start, options, choice)
+        if choice.by_rows:
+            return solved_by_rows(target, start, options, choice)
+        inner = density_of(log_density, target, options.dtype, options.memory, data).inner
+        return solved_by_products(target, inner, start.astype(np.float64), options, choice)
     if (dense := densified(log_density)) is not log_density:
         log_density, (target, start) = dense, prepared(dense, *given)
     problem = _problem(log_density, target, start, data, hyper, constraints, options, warm)

@@ -16,17 +16,23 @@ from ._options import DENSE, DIAGONAL, LOW_RANK, SPARSE, Options
 
 # Up to so many parameters a dense root is quick and knows most; above so many there is none.
 MOST_DENSE, MOST_DENSE_AT_ALL = 2000, 20_000
+# Of other log densities, whose curvature is then known by a few directions alone.
+MOST_DENSE_OTHERS = 5000
 # Up to so many rows, and so many times fewer than parameters, an n x n problem is quick.
 FEW_ROWS, FEWER = 3000, 2
 FAMILIES = ("laplace", "mu", "full")
+# Of log densities that are no linear predictors.
+OTHERS = {LOW_RANK: ("laplace", "mu", "eig"), DIAGONAL: ("laplace", "mu", "diag")}
 
 
 @dataclasses.dataclass(frozen=True)
 class Choice:
-    """`name`: of the structure; `event`: what the status says of it."""
+    """`name`: of the structure; `event`: what the status says of it. `by_rows`: of linear
+    predictors, otherwise from products with the Hessian."""
 
     name: str
     event: Structured | None = None
+    by_rows: bool = True
 
 
 def chosen(log_density: Any, target: Target, options: Options, constraints: Any) -> Choice:
@@ -44,16 +50,20 @@ def chosen(log_density: Any, target: Target, options: Options, constraints: Any)
         return Choice(DENSE)
     refused = _refused(name, model, target, options, constraints)
     if refused is None:
-        return Choice(name, Structured(name, dim, why))
+        return Choice(name, Structured(name, dim, why), model is not None)
     if asked == "auto" and dim <= MOST_DENSE_AT_ALL and not _must(model, target):
         return Choice(DENSE)
+    if asked == "auto":
+        refused += f" ({dim} parameters are too many for a dense root.)"
     raise InputError(f'structure="{name}": {refused}')
 
 
 def _best(model: LinearPredictor | None, target: Target, options: Options) -> tuple[str, str]:
     """And why."""
     dim = target.structure.size
-    if model is None or (callable(model.design) and not model.is_sparse):
+    if model is None:
+        return (LOW_RANK, f"{dim} parameters") if dim > MOST_DENSE_OTHERS else (DENSE, "")
+    if callable(model.design) and not model.is_sparse:
         return DENSE, ""
     n = model.design.shape[0] if hasattr(model.design, "shape") else 0
     too_large = 16 * n * dim > options.memory and model.is_sparse
@@ -100,10 +110,7 @@ def _refused(
     if options.anchor == "average":
         return 'anchor="average" goes with dense roots alone.'
     if model is None:
-        return (
-            "it needs a mixvi.LinearPredictor(design, log_likelihood, prior_precision): of any "
-            "other log density no structure is known."
-        )
+        return _refused_others(name, target, options)
     if target.n_predictors != 1 or len(target.structure.shapes[0]) != 1:
         return "it is for one predictor per observation: init must be one vector."
     family = "auto" if options.is_auto else options.family_name
@@ -114,6 +121,29 @@ def _refused(
     if options.draws is not None and options.draws.kind != "quadrature":
         return "expectations are by quadrature: leave draws= out, or give mixvi.Quadrature(n)."
     if options.optimiser not in ("auto", "stein"):
+        return f'optimiser="{options.optimiser}" goes with dense roots alone: leave it out.'
+    return None
+
+
+def _refused_others(name: str, target: Target, options: Options) -> str | None:
+    if name == SPARSE:
+        return (
+            "it needs a mixvi.LinearPredictor(design, log_likelihood, prior_precision): of any "
+            'other log density no pattern is known. "low_rank" and "diagonal" go with all of them.'
+        )
+    if target.hyper_structure is not None:
+        return (
+            "hyper= needs a mixvi.LinearPredictor, or a dense root; hyperparameters may also be "
+            "parameters like the others, with a prior."
+        )
+    family, families = "auto" if options.is_auto else options.family_name, OTHERS[name]
+    if family not in ("auto", *families):
+        known = ", ".join(f'"{one}"' for one in ("auto", *families))
+        return f'family="{family}" needs a dense root; with this structure there are {known}.'
+    draws = options.draws
+    if draws is not None and (draws.kind != "matched" or draws.n % 2 or draws.n < 8):
+        return "draws come in pairs: leave draws= out, or give an even number of at least 8."
+    if options.optimiser not in ("auto", "bfgs", "lbfgs"):
         return f'optimiser="{options.optimiser}" goes with dense roots alone: leave it out.'
     return None
 

@@ -38,7 +38,7 @@ from ._events import Event, LaplaceLeaves, OnlyPart, QuadratureOff, WholeChanges
 from ._hyper import HyperReport
 from ._options import DIAGONAL, Options
 from ._outcome import Outcome
-from ._posterior import Posterior
+from ._many_ended import ended_posterior, failed_posterior
 from ._stats import Stats
 from ._structure import Choice
 
@@ -242,23 +242,19 @@ def _finished(begun: Begun, done: Done) -> Outcome:
     elbo = None if state is None else state.elbo
     ran_off = () if hyper is None else hyper.ran_off
     subject = Subject(names, done.family, converged, elbo, ran_off)
-    diagnosis = None if judged is None else judged.diagnosis
-    post = Posterior(
-        structure=begun.target.structure,
-        family=done.family,
-        law=gaussian,
+    post = ended_posterior(
+        begun.target,
+        gaussian,
+        subject,
+        judged,
+        one_mode,
+        _status(begun, done, hyper),
+        _stats(begun, done),
         mode=found.point,
+        log_density=found.log_density,
         log_evidence_laplace=found.log_evidence,
-        elbo_fixed=elbo,
-        flat_mean_se=None,
-        judged=judged,
-        elsewhere=Elsewhere(log_density=found.log_density, point=found.point),
-        converged=converged,
+        decrement=found.decrement,
         hyper_report=hyper,
-        status=_status(begun, done, hyper),
-        judgement=judge_many(subject, gaussian.dim, diagnosis, one_mode),
-        stats=_stats(begun, done),
-        hessian=CurvatureReport(math.nan, math.nan, found.decrement, 0),
     )
     return post, None
 
@@ -331,40 +327,6 @@ def _failure(begun: Begun, done: Done | None = None) -> Outcome:
         _unlearnt(begun),
         begun.found.n_steps,
     )
-
-
-def failed_posterior(
-    target: Target,
-    options: Options,
-    point: np.ndarray,
-    decrement: float,
-    error: MixviError,
-    hyper: HyperReport | None = None,
-    n_steps: int = 0,
-) -> Outcome:
-    """Vectors of NaNs, and nothing larger."""
-    status = str(error)[0].upper() + str(error)[1:]
-    reason = Reason("failed", REJECT, None, math.nan, math.nan, status)
-    nothing = np.full(len(point), np.nan)
-    key = options.key
-    post = Posterior(
-        structure=target.structure,
-        family=options.family_name,
-        law=Gaussian(nothing, nothing),
-        mode=point,
-        log_evidence_laplace=math.nan,
-        elbo_fixed=None if options.richest is None else math.nan,
-        flat_mean_se=None,
-        judged=None,
-        elsewhere=Elsewhere(),
-        converged=False,
-        hyper_report=hyper,
-        status=status,
-        judgement=Verdict(REJECT, (reason,), f"No Gaussian: {status}"),
-        stats=Stats(n_steps, key if isinstance(key, int) else str(key)),
-        hessian=CurvatureReport(math.nan, math.nan, decrement, 0),
-    )
-    return post, error
 
 
 def _unlearnt(begun: Begun) -> HyperReport | None:
