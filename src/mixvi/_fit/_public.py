@@ -230,8 +230,9 @@ def _outcome(
 
 def _recorded(problem: Problem, warm: Posterior | None, watch: Watch | None, path: Any) -> Outcome:
     """With a checkpoint, which a fit that has converged does not need any more."""
-    names = problem.target.structure.names
-    with recorded(problem.density.inner, path, names, problem.start) as (density, remove):
+    target = problem.target
+    given = target.structure.names, problem.start, np.asarray(target.theta)
+    with recorded(problem.density.inner, path, *given) as (density, remove):
         problem = dataclasses.replace(problem, density=Counted(density))
         post, error = _attended(problem, warm, watch)
         if error is None and post.converged:
