@@ -101,6 +101,10 @@ def fit_many(
             f'fit_many: structure="{asked.structure}" is for one problem of many parameters: use '
             "mixvi.fit."
         )
+    if asked.minibatch is not None:
+        raise InputError(
+            "fit_many: minibatch= is for one problem of very many rows: use mixvi.fit."
+        )
     target, starts = _prepare_batch(
         log_density, init, data, hyper, init_batched, hyper_batched, asked.dtype
     )

@@ -40,6 +40,7 @@ class LaplaceOptions(TypedDict, total=False):
     dtype: str
     symmetric: str
     structure: str
+    minibatch: int | None
 
 
 class FitOptions(LaplaceOptions, total=False):
@@ -70,6 +71,7 @@ _DEFAULTS = FitOptions(
     dtype="float64",
     symmetric="report",
     structure=AUTO,
+    minibatch=None,
 )
 DEFAULTS: dict[str, Any] = {**_DEFAULTS}
 
@@ -130,6 +132,7 @@ class Options:
     dtype: np.dtype
     symmetric: str
     structure: str
+    minibatch: int | None  # rows of a batch
 
     @property
     def family_name(self) -> str:
@@ -240,6 +243,7 @@ def checked(given: FitOptions) -> Options:
         dtype=FLOAT_TYPES[asked["dtype"]],
         symmetric=asked["symmetric"],
         structure=asked["structure"],
+        minibatch=_minibatch(asked["minibatch"]),
     )
 
 
@@ -289,6 +293,16 @@ def _draws(draws: Any) -> Draws | Quadrature | None:
             f"mixvi.Quadrature(n), not {draws!r}."
         )
     return Matched(int(draws))
+
+
+def _minibatch(rows: Any) -> int | None:
+    if rows is None:
+        return None
+    if not _is_integer(rows) or rows < 1:
+        raise InputError(
+            f"minibatch must be the number of rows of a batch, 4096 for example, got {rows!r}."
+        )
+    return int(rows)
 
 
 def _bytes(memory: Any) -> int:

@@ -53,6 +53,8 @@ def dask(client: Any, data: Any, *, rows: int | None = None) -> "ClusterPieces":
 class ClusterPieces(Pieces):
     """Pieces that workers hold, partition by partition."""
 
+    gives_rows = False
+
     def __init__(self, client: Any, partitions: list[Any], rows: int | None):
         if rows is not None and (isinstance(rows, bool) or not isinstance(rows, int) or rows < 1):
             raise InputError(f"cluster.dask: rows must be a positive integer, got {rows!r}.")
