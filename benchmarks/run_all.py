@@ -58,6 +58,7 @@ HARD = {
     "What looking for other modes costs": ["looking.py"],
     "What is said, case by case": ["sentences.py"],
     "Centred or not": ["centring.py"],
+    "Few groups of few rows: trusted, but wrong": ["few_groups.py"],
 }
 PAGES = {
     "core": ("core", CORE, "bench"),

@@ -22,7 +22,8 @@ from .._judge._elsewhere import Setting, searched_elsewhere
 from .._judge._fresh import first_look, fresh_elbo, judged
 from .._judge._mixture import with_moments
 from .._judge._modes import Mode
-from .._judge._verdict import is_sure
+from .._judge._profile import profiled
+from .._judge._verdict import REJECT, is_sure, judge
 from .._watch import FAMILY, MODE, VERDICT, keep, stage
 from ._around import around
 from ._auto import climbing, is_poor
@@ -113,6 +114,8 @@ def _with_moments(case: Case, fitted: Fitted, elsewhere: Elsewhere) -> Fitted:
             most,
             lambda said: is_sure(said, subject, elsewhere),
         )
+        if judge(subject, told.diagnosis, elsewhere).level != REJECT:
+            told = profiled(fitted.density(case), *fitted.gaussian(case.found), told)
     return dataclasses.replace(fitted, judged=told)
 
 
