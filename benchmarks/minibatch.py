@@ -5,9 +5,9 @@
     python benchmarks/minibatch.py --keep     leaves the files where they are
 
 The data are those of `pieces.py`. Every measurement is a fresh process that begins with the file;
-imports are not counted. Time runs until the Gaussian is there, and until it is judged, too. How good
-it is, is told afterwards by all rows: its bound by quadrature, the same for all Gaussians. Rows are
-kept in docs/results/parts/minibatch_rows.jsonl.
+imports are not counted. Time runs until the Gaussian is there, and until it is judged, too. How
+good it is, is told afterwards by all rows: its bound by quadrature, the same for all Gaussians.
+Rows are kept in docs/results/parts/minibatch_rows.jsonl.
 """
 
 import os
@@ -162,10 +162,10 @@ def page() -> str:
     about = (
         f"Logistic regression with {pieces.FEATURES} features and a constant, from a Parquet file; "
         "fresh processes; the first reading is counted, imports are not. First until the Gaussian "
-        "is there, then until it is judged. Short of the best: by how much its bound, over all rows "
-        "by quadrature, is below that of exact passes in closed form. Rows asked: of every question "
-        "(values or gradients at all points, expectations, Hessians) the rows that it went to, as a "
-        "share of all. Noise: of the bound, as the fit reports it."
+        "is there, then until it is judged. Short of the best: by how much its bound, over all "
+        "rows by quadrature, is below that of exact passes in closed form. Rows asked: of every "
+        "question (values or gradients at all points, expectations, Hessians) the rows that it "
+        "went to, as a share of all. Noise: of the bound, as the fit reports it."
     )
     return "\n\n".join([tables.machine(), about, table(head, lines), *sentences(rows)])
 
