@@ -178,7 +178,7 @@ def test_the_noise_in_the_report_is_the_noise_there_is():
         z = post.judged.z
         exact = whole.values(post.flat_mean + z @ post.root.T)
         off.append((post.judged.log_p - exact).mean() / post.stats.row_noise)
-    # A mean square of t-distributed numbers; one only where the noise is neither hidden nor made up.
+    # A mean square of t-distributed numbers: near one where the noise is as it is said to be.
     assert 0.4 < np.mean(np.square(off)) < 2.5
     assert abs(np.mean(off)) < 4 / np.sqrt(len(off))
 
@@ -289,13 +289,13 @@ def test_options_that_do_not_go_together(options, match):
 def test_data_that_cannot_be_drawn_from():
     with pytest.raises(InputError, match=r"Pieces\.arrays"):
         fitted(data=ROWS)
+    density = models.Model(models.Linear(), models.Bernoulli()).density(X, Y)
     with pytest.raises(InputError, match="holds its own data"):
-        density = models.Model(models.Linear(), models.Bernoulli()).density(X, Y)
         mixvi.fit(density, density.init, minibatch=64)
     with pytest.raises(InputError, match="must come apart"):
         fitted(lambda w, rows: logistic(w, rows).sum())
+    many = {name: np.stack([one, one]) for name, one in ROWS.items()}
     with pytest.raises(InputError, match="fit_many"):
-        many = {name: np.stack([one, one]) for name, one in ROWS.items()}
         mixvi.fit_many(MODEL, jnp.zeros(DIM), many, minibatch=64)
 
 
