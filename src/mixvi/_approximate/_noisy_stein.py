@@ -41,8 +41,8 @@ from ._tilt import Learnt
 
 # Batches of the first round; by how much a round grows; most standard errors that pass for noise.
 FIRST, GROWTH, LUCK = 8, 4, 2.0
-# Steps are halved where more than such a part of the gain is left after one; never below the least.
-SLOW, LEAST_SHARE = 0.5, 1 / 64
+# Steps are halved where such a part of the slope comes back with the other sign; the shortest ones.
+BACK, LEAST_SHARE = 0.25, 1 / 64
 
 Vector = Float[np.ndarray, " dim"]
 Square = Float[np.ndarray, "dim dim"]
@@ -164,13 +164,14 @@ def noisy_stein(
     """Ends where less than `tol` nats are left to gain and noise costs less than that, or after
     `most` batches. `first`: a round that was asked there."""
     now = asker.round(mean, root, FIRST, mean_only) if first is None else first
-    n_batches, share, before = now.n, 1.0, None
-    name = "mu" if mean_only else "full"
+    n_batches, share, name = now.n, 1.0, "mu" if mean_only else "full"
+    before: Round | None = None
+    step: Move | None = None
 
     def ended(code: Code) -> NoisyState:
         at = there = (now.mean, now.root)
         if code is Code.OK:
-            there = _stepped(now, share)
+            there = _stepped(now, _step(now, share))
         learnt = Learnt.nothing(len(now.mean))
         left = max(now.gain, 0.0) if code is not Code.OK else now.noise
         state = SteinState(
@@ -181,9 +182,8 @@ def noisy_stein(
     if not now.shape.finite:
         return ended(Code.NON_FINITE_DRAWS)
     while True:
-        tell(
-            now.shape.elbo, max(now.gain, 0.0), now.n, lambda: (name, ended(Code.INTERRUPTED).state)
-        )
+        left = max(now.gain, 0.0)
+        tell(now.shape.elbo, left, now.n, lambda: (name, ended(Code.INTERRUPTED).state))
         if before is not None and _fell(before, now, tol):
             now, before, share = before, None, 0.25 * share
             if share < LEAST_SHARE:
@@ -198,12 +198,13 @@ def noisy_stein(
             now = now.and_more(asker.round(now.mean, now.root, more, mean_only))
             n_batches += more
             continue
-        elif before is not None and now.gain > SLOW * before.gain:
-            share = max(0.5 * share, LEAST_SHARE)
+        elif before is not None and step is not None:
+            share *= 0.5 if _overshot(before, now, step) else 1.5
+            share = min(max(share, LEAST_SHARE), 1.0)
         if n_batches >= most:
             return ended(Code.BOUND_OUT_OF_STEPS)
-        there = _stepped(now, share)
-        new = asker.round(*there, _enough_for(now), mean_only)
+        step = _step(now, share)
+        new = asker.round(*_stepped(now, step), _enough_for(now), mean_only)
         n_batches += new.n
         if not new.shape.finite:
             share *= 0.25
@@ -226,10 +227,20 @@ def _fell(before: Round, now: Round, tol: float) -> bool:
     return now.shape.elbo < before.shape.elbo - max(tol, 2 * LUCK * noise)
 
 
-def _stepped(now: Round, share: float) -> tuple[Vector, Square]:
-    """A share of the step further."""
+def _overshot(before: Round, now: Round, step: Move) -> bool:
+    """Along the last step the bound falls again, and not by little."""
+    was, left = (step.dot(shape_gradient(one.shape)) for one in (before, now))
+    return left < -BACK * was
+
+
+def _step(now: Round, share: float) -> Move:
+    """A share of the step that the Gaussian model foresees, no longer than is trusted."""
     move = best_move(now.shape, shape_gradient(now.shape), Past(), FIRST_REACH)
     log_root = 0 * move.log_root if now.mean_only else share * move.log_root
-    cut, factor, _ = within_reach(Move(share * move.mean, log_root), FIRST_REACH)
-    there, root = moved(now.mean, now.root, cut, factor)
-    return there, now.root if now.mean_only else root
+    return within_reach(Move(share * move.mean, log_root), FIRST_REACH)[0]
+
+
+def _stepped(now: Round, step: Move) -> tuple[Vector, Square]:
+    if now.mean_only:
+        return now.mean + now.root @ step.mean, now.root
+    return moved(now.mean, now.root, *within_reach(step, FIRST_REACH)[:2])
