@@ -8,7 +8,8 @@ the bend cost
     (1/2) e^T bend^-1 e + (1/2) sum_ij N_ij^2 / (b_i + b_j)        (b: eigenvalues of the bend)
 
 nats. By so much noise alone makes the gain left look larger than it is, which is taken off. A gain
-that stands out of the noise is worth a step. One that does not asks for more batches at the same
+that stands out of the noise is worth a step: a share of it where steps overshoot. One that does
+not asks for more batches at the same
 Gaussian, until noise costs less than the tolerance: averages grow, in the place of steps that fall.
 The last step then has the noise of all the batches of its round.
 """
@@ -28,8 +29,7 @@ from .._watch import tell
 from ._bound import Shape
 from ._stein import (
     FIRST_REACH,
-    LONGEST_REACH,
-    SHORTEST_REACH,
+    Move,
     Past,
     SteinState,
     best_move,
@@ -41,6 +41,8 @@ from ._tilt import Learnt
 
 # Batches of the first round; by how much a round grows; most standard errors that pass for noise.
 FIRST, GROWTH, LUCK = 8, 4, 2.0
+# Steps are halved where such a part of the slope comes back with the other sign; the shortest ones.
+BACK, LEAST_SHARE = 0.25, 1 / 64
 
 Vector = Float[np.ndarray, " dim"]
 Square = Float[np.ndarray, "dim dim"]
@@ -162,13 +164,14 @@ def noisy_stein(
     """Ends where less than `tol` nats are left to gain and noise costs less than that, or after
     `most` batches. `first`: a round that was asked there."""
     now = asker.round(mean, root, FIRST, mean_only) if first is None else first
-    n_batches, reach, before = now.n, FIRST_REACH, None
-    name = "mu" if mean_only else "full"
+    n_batches, share, name = now.n, 1.0, "mu" if mean_only else "full"
+    before: Round | None = None
+    step: Move | None = None
 
     def ended(code: Code) -> NoisyState:
         at = there = (now.mean, now.root)
         if code is Code.OK:
-            there = _stepped(now, reach)[0]
+            there = _stepped(now, _step(now, share))
         learnt = Learnt.nothing(len(now.mean))
         left = max(now.gain, 0.0) if code is not Code.OK else now.noise
         state = SteinState(
@@ -179,12 +182,11 @@ def noisy_stein(
     if not now.shape.finite:
         return ended(Code.NON_FINITE_DRAWS)
     while True:
-        tell(
-            now.shape.elbo, max(now.gain, 0.0), now.n, lambda: (name, ended(Code.INTERRUPTED).state)
-        )
+        left = max(now.gain, 0.0)
+        tell(now.shape.elbo, left, now.n, lambda: (name, ended(Code.INTERRUPTED).state))
         if before is not None and _fell(before, now, tol):
-            now, reach = before, 0.25 * min(reach, _stepped(before, reach)[1])
-            if reach < SHORTEST_REACH:
+            now, before, share = before, None, 0.25 * share
+            if share < LEAST_SHARE:
                 return ended(Code.BOUND_STUCK)
         elif not now.stands_out(tol):
             if now.noise <= tol:
@@ -196,19 +198,27 @@ def noisy_stein(
             now = now.and_more(asker.round(now.mean, now.root, more, mean_only))
             n_batches += more
             continue
-        else:
-            reach = min(2 * reach, LONGEST_REACH) if before is not None else reach
+        elif before is not None and step is not None:
+            share *= 0.5 if _overshot(before, now, step) else 1.5
+            share = min(max(share, LEAST_SHARE), 1.0)
         if n_batches >= most:
             return ended(Code.BOUND_OUT_OF_STEPS)
-        there = _stepped(now, reach)[0]
-        new = asker.round(*there, min(now.n, most), mean_only)
+        step = _step(now, share)
+        new = asker.round(*_stepped(now, step), _enough_for(now), mean_only)
         n_batches += new.n
         if not new.shape.finite:
-            reach *= 0.25
-            if reach < SHORTEST_REACH:
+            share *= 0.25
+            if share < LEAST_SHARE:
                 return ended(Code.NON_FINITE_DRAWS)
             continue
         before, now = now, new
+
+
+def _enough_for(now: Round) -> int:
+    """Batches of the next round: as many as show a gain a quarter as large above the noise."""
+    gain = max(now.gain, now.noise)
+    wanted = math.ceil(4 * now.n * now.noise / gain) if math.isfinite(gain) else FIRST
+    return max(FIRST, min(wanted, now.n))
 
 
 def _fell(before: Round, now: Round, tol: float) -> bool:
@@ -217,14 +227,20 @@ def _fell(before: Round, now: Round, tol: float) -> bool:
     return now.shape.elbo < before.shape.elbo - max(tol, 2 * LUCK * noise)
 
 
-def _stepped(now: Round, reach: float) -> tuple[tuple[Vector, Square], float]:
-    """One step further, and its length."""
-    shape = now.shape
+def _overshot(before: Round, now: Round, step: Move) -> bool:
+    """Along the last step the bound falls again, and not by little."""
+    was, left = (step.dot(shape_gradient(one.shape)) for one in (before, now))
+    return left < -BACK * was
+
+
+def _step(now: Round, share: float) -> Move:
+    """A share of the step that the Gaussian model foresees, no longer than is trusted."""
+    move = best_move(now.shape, shape_gradient(now.shape), Past(), FIRST_REACH)
+    log_root = 0 * move.log_root if now.mean_only else share * move.log_root
+    return within_reach(Move(share * move.mean, log_root), FIRST_REACH)[0]
+
+
+def _stepped(now: Round, step: Move) -> tuple[Vector, Square]:
     if now.mean_only:
-        values, vectors = shape.axes
-        along = vectors @ ((vectors.T @ shape.pull) / np.maximum(values, 0.1))
-        size = 0.5 * float(np.abs(along).max())
-        return (now.mean + now.root @ (along / max(size / reach, 1.0)), now.root), size
-    move = best_move(shape, shape_gradient(shape), Past(), reach)
-    cut, factor, size = within_reach(move, reach)
-    return moved(now.mean, now.root, cut, factor), size
+        return now.mean + now.root @ step.mean, now.root
+    return moved(now.mean, now.root, *within_reach(step, FIRST_REACH)[:2])

@@ -1,9 +1,9 @@
 """Mini-batches as densities: unbiased estimates of a log density from some of its rows.
 
-With `m` of `n` rows drawn at random, `(n / m) sum_batch l(w)` alone is as good as useless: its noise
-grows with `n`. What varies from row to row is nearly the same at all `w` near a reference `w0`,
-where the sums over all rows are known from one exact pass. So every row is replaced by what it
-differs from its own parabola `q` at `w0`,
+With `m` of `n` rows drawn at random, `(n / m) sum_batch l(w)` alone is as good as useless: its
+noise grows with `n`. But of what varies from row to row most is known near a reference `w0`, where
+one exact pass has summed values, gradients and Hessians of all rows. So of every row only what
+parts it from its own parabola `q` at `w0` is left to chance,
 
     log p~(w)  ~=  Q(w) + (n / m) sum_batch (l(w) - q(w)),        Q = q summed over all rows,
 
@@ -65,11 +65,13 @@ class Batch(Density):
     """The estimate of one batch. `inner`: with the weights of its rows; `control`: what the whole
     has more than the batch, as parabolas at the reference."""
 
-    def __init__(self, inner: Density, control: Parabola | None = None):
+    def __init__(self, inner: Density, n_rows: int, control: Parabola | None = None):
         self.inner, self.control, self.dim = inner, control, inner.dim
+        self.n_rows = n_rows
 
     def controlled(self, whole: Parabola) -> "Batch":
-        return Batch(self.inner, whole.minus(Parabola.of(self.inner, whole.point)))
+        control = whole.minus(Parabola.of(self.inner, whole.point))
+        return Batch(self.inner, self.n_rows, control)
 
     def values(self, points):
         values = self.inner.values(points)
@@ -172,7 +174,8 @@ class BatchSource:
         pieces = self.rows.batches(n)
         if self._part is None:
             self._part = self.part_of(pieces[0])
-        made = Batches([Batch(self._part.on(piece)) for piece in pieces], self.whole)
+        each = [Batch(self._part.on(piece), self.rows.rows) for piece in pieces]
+        made = Batches(each, self.whole)
         self.n_batches += n
         if self.reference is None:
             return made

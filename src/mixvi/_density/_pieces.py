@@ -227,8 +227,9 @@ class Pieces:
 
     @property
     def is_at_hand(self) -> bool:
-        """Any row can be had without reading all others: known when they have been read once."""
-        return not self._source.is_slow or self._kept is not None
+        """Any row can be had without reading those before it."""
+        looked_at = self.layout  # which keeps what fits into memory
+        return not self._source.is_slow or (looked_at is not None and self._kept is not None)
 
     def taken(self, places: Int[np.ndarray, " some"]) -> PyTree:
         """The rows at these places, which go up; of files by reading them once."""

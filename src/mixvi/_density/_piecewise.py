@@ -168,14 +168,17 @@ def target_of_pieces(target: Target, pieces: Pieces) -> PieceTarget:
 class TracedPieces(Piecewise):
     """Of a function written with JAX, whose programs are for one number of rows."""
 
+    def __init__(self, pieces: Pieces, target: PieceTarget, kind: Callable, *limits: Any):
+        recipe = functools.partial(kind, target, *limits)
+        super().__init__(pieces, recipe(), recipe)
+        self._part_of = lambda piece: kind(dataclasses.replace(target, data=piece), *limits)
+
     def part_for(self, piece):
-        kind, (target, *others) = self.recipe.func, self.recipe.args
-        return kind(dataclasses.replace(target, data=piece), *others)
+        return self._part_of(piece)
 
 
 def density_in_pieces(
     target: PieceTarget, pieces: Pieces, dtype: np.dtype, memory: int
 ) -> Piecewise:
     kind = PredictorDensity if target.n_predictors else JaxDensity
-    recipe = functools.partial(kind, target, dtype, memory // AT_ONCE)
-    return TracedPieces(pieces, recipe(), recipe)
+    return TracedPieces(pieces, target, kind, dtype, memory // AT_ONCE)

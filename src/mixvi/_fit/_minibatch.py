@@ -3,7 +3,7 @@
 the reference .. the mode of a few batches alone
 an exact pass .. value, gradient and Hessian of all rows there
 the mode ....... from fresh batches, as they differ from that parabola; where noise is in the way
-                 another exact pass, nearer to the mode
+                 another exact pass, nearer to the mode; where they find none, exact passes alone
 the family ..... rounds of fresh batches (`_noisy_stein.py`)
 judged ......... by fresh draws and fresh batches, whose noise goes into the report
 """
@@ -18,7 +18,7 @@ from .._approximate._bound import Shape, lost_to_rule
 from .._approximate._laplace import Laplace, eigen_root, laplace
 from .._approximate._noisy_stein import FIRST, GROWTH, Asker, NoisyState, Round, noisy_stein
 from .._arrays._draws import OTHER_NODES, Draws, Matched, Quadrature
-from .._density._batches import Batch, Batches, BatchSource
+from .._density._batches import Batch, Batches, BatchSource, Parabola
 from .._density._pieces import Pieces
 from .._density._piecewise import Piecewise
 from .._density._protocol import Density
@@ -112,7 +112,7 @@ def solve_by_batches(problem: Problem, warm: Posterior | None = None) -> Outcome
 
 
 def _source(problem: Problem) -> BatchSource:
-    whole = problem.density.inner
+    whole: Any = problem.density.inner
     while not isinstance(whole, Piecewise):
         if not hasattr(whole, "inner"):
             raise InputError(
@@ -134,20 +134,15 @@ def _mode(problem: Problem, source: BatchSource, warm: Posterior | None) -> Case
     if warm is None:
         rough = laplace(source.fresh(FIRST), point, policy, mode_tol=ROUGH)
         if not rough.found:
-            return Case(problem, rough)
+            return Case(problem, _exact(problem, source, point))
         point = rough.mode
     n, most = FIRST, problem.options.max_steps
+    source.refer_to(point)
     while True:
-        if source.reference is None or source.reference.point is not point:
-            source.refer_to(point)
-        reference = source.reference
-        if reference is None or not math.isfinite(reference.value):
-            # What is wrong with it, all rows say.
-            return Case(problem, laplace(problem.density, point, policy))
         batches = source.fresh(n)
         found = laplace(batches, point, policy)
         if not found.found:
-            return Case(problem, found)
+            return Case(problem, _exact(problem, source, point))
         seen = _round_at(batches, found)
         wanted = math.ceil(n * max(seen.noise / TOL, (seen.elbo_se / KNOWN) ** 2))
         if wanted <= n:
@@ -156,10 +151,22 @@ def _mode(problem: Problem, source: BatchSource, warm: Posterior | None) -> Case
         dearer = 2 * wanted * source.rows.rows > source.n_rows
         if dearer and away > NEAR and source.n_exact < MOST_EXACT:
             point, n = found.mode, FIRST
+            source.refer_to(point)
         elif n >= most:
             return Case(problem, found)
         else:
             n = min(wanted, GROWTH * n, max(most, FIRST))
+
+
+def _exact(problem: Problem, source: BatchSource, point: np.ndarray) -> Laplace:
+    """The mode by all rows. Far from a reference a parabola may be wrong in sign, and its noise
+    without end; and what is wrong with the log density itself, all rows must say."""
+    found = laplace(problem.density, point, problem.options.on_indefinite)
+    source.n_exact += found.n_steps
+    if found.found:
+        known = found.log_density, found.gradient, -found.precision
+        source.reference = Parabola(found.mode, *known)
+    return found
 
 
 def _round_at(batches: Batches, found: Laplace) -> Round:
@@ -209,8 +216,10 @@ def _family(case: Case, source: BatchSource) -> tuple[Fitted, Round | None]:
 
 
 def _asker(case: Case, source: BatchSource, spec: Spec) -> Asker:
-    rule = case.problem.rule(spec) if isinstance(spec, Quadrature) else spec
-    return Asker(source, rule, case.options.key)
+    if isinstance(spec, Quadrature):
+        nodes = spec.make(np.dtype(np.float64), case.problem.target.n_predictors)
+        return Asker(source, nodes, case.options.key)
+    return Asker(source, spec, case.options.key)
 
 
 def _more_nodes(
