@@ -135,9 +135,10 @@ def fit(
     - `memory`: bytes that a pass over the draws may take, such as "2GiB"; 1 GiB when left out
       (an eighth of an accelerator's).
     - `structure`: of the root of the covariance: "dense", or for many parameters "sparse" (a
-      `LinearPredictor` with a sparse design or prior precision), "low_rank" (few rows) or
-      "diagonal", with which nothing of D x D numbers is formed. "auto": dense up to 2000
-      parameters, otherwise what the log density is known to be, and `status` says so.
+      `LinearPredictor` with a sparse design or prior precision), "low_rank" (few rows, or any log
+      density: a diagonal and a few directions) or "diagonal", with which nothing of D x D numbers
+      is formed. "auto": dense up to 2000 parameters (5000 of other log densities), otherwise what
+      the log density is known to be, and `status` says so.
     - `symmetric`: where all modes seen are images of each other (labels switch, signs flip):
       "report" them in the verdict, or "accept" one of equals and judge it alone.
     - `throw`: raise on failure; otherwise a Posterior of NaNs comes back with its status.
