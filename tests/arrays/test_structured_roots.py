@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import scipy.sparse as sp
 
-from mixvi._arrays import _roots
+from mixvi._arrays import _roots, _sparse
 from mixvi._arrays._sparse import cholesky
 from mixvi._arrays._structured import KINDS, LowRankRoot, SparseRoot, gram_of
 
@@ -123,3 +123,42 @@ def test_a_structured_root_is_never_made_dense():
     assert factor is not None
     with pytest.raises(TypeError, match="never made dense"):
         _roots.dense(SparseRoot(factor))
+
+
+@pytest.mark.parametrize("name", ["arrow", "chain", "grid", "full", "random 3"])
+def test_the_same_numbers_with_and_without_cholmod(name, monkeypatch):
+    if _sparse._cholmod() is None:
+        pytest.skip("scikit-sparse is not installed")
+    precision = PRECISIONS[name]
+    with_it = cholesky(precision)
+    indefinite = (precision - 50 * sp.eye_array(precision.shape[0])).tocsc()
+    assert cholesky(indefinite) is None
+    monkeypatch.setattr(_sparse, "_cholmod", lambda: None)
+    without = cholesky(precision)
+    assert with_it is not None
+    assert without is not None
+    assert with_it.log_det == pytest.approx(without.log_det, rel=1e-12)
+    np.testing.assert_allclose(with_it.variances, without.variances, rtol=1e-10)
+    z = np.random.default_rng(0).normal(size=(3, with_it.dim))
+    np.testing.assert_allclose(with_it.solve(z), without.solve(z), rtol=1e-9, atol=1e-12)
+
+
+@pytest.mark.parametrize("without", [False, True])
+@pytest.mark.parametrize("width", [1, 2, 5])
+def test_a_band_is_cut_in_halves(width, without, monkeypatch):
+    if without:
+        monkeypatch.setattr(_sparse, "_cholmod", lambda: None)
+    dim, rng = 700, np.random.default_rng(width)
+    band = sp.diags_array(
+        [rng.normal(size=dim - k) for k in range(width + 1)], offsets=range(width + 1)
+    )
+    precision = (band @ band.T + sp.eye_array(dim)).tocsc()
+    shuffled = rng.permutation(dim)
+    precision = precision[shuffled][:, shuffled].tocsc()
+    factor = cholesky(precision)
+    assert factor is not None
+    covariance = np.linalg.inv(precision.toarray())
+    np.testing.assert_allclose(factor.variances, np.diagonal(covariance), rtol=1e-9)
+    every = np.arange(dim)
+    assert _sparse._Tree(factor, every, every).depth.max() < 40
+    assert np.array_equal(np.sort(factor.order), every)

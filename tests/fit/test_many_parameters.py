@@ -325,6 +325,16 @@ def test_other_bad_cases_are_said():
                 start,
                 structure="sparse",
             )
+    lopsided = (sp.eye_array(203) * 3 + sp.eye_array(203, k=1)).tocsc()
+    for prior in (lopsided, lambda: lopsided):
+        with pytest.raises(
+            mixvi.InputError, match=r"not symmetric: \[0, 1\] is 1 and \[1, 0\] is 0"
+        ):
+            mixvi.fit(
+                mixvi.LinearPredictor(model.design, model.log_likelihood, prior),
+                start,
+                structure="sparse",
+            )
     both = mixvi.LinearPredictor(model.design, model.log_likelihood, sp.eye_array(203))
     with pytest.raises(mixvi.InputError, match=r"low_rank.*the diagonal"):
         mixvi.fit(both, start, structure="low_rank")
@@ -339,6 +349,21 @@ def test_other_bad_cases_are_said():
         mixvi.fit(wrong, start, structure="sparse")
     with pytest.raises(mixvi.InputError, match="for one problem of many parameters"):
         mixvi.fit_many(lambda w, y: -((w - y) ** 2), 0.0, np.zeros(3), structure="sparse")
+
+
+def test_a_pattern_that_changes_with_the_hyperparameters_is_refused():
+    """As many nonzeros, but elsewhere."""
+    model, start = mixed("gaussian")
+
+    def prior(theta):
+        other = sp.eye_array(203).tolil()
+        k = 1 + int(theta > 0.1)
+        other[0, k] = other[k, 0] = 0.1
+        return other.tocsc()
+
+    moving = mixvi.LinearPredictor(model.design, lambda eta, _: model.log_likelihood(eta), prior)
+    with pytest.raises(mixvi.InputError, match="other nonzeros at other hyperparameters"):
+        mixvi.fit(moving, start, hyper=0.1, structure="sparse")
 
 
 FAILURES = {

@@ -20,8 +20,8 @@ from .._arrays._structured import LowRankRoot, SparseRoot, column_blocks, dense_
 from .._density._rows import Prior, RowsDensity
 from .._errors import InputError
 
-# Pairs of nonzeros in the rows of a sparse design.
-MOST_PAIRS = 10**8
+# Pairs of nonzeros in the rows of a sparse design: some 80 bytes each for a while.
+MOST_PAIRS = 3 * 10**7
 # Rows of a low-rank precision: an n x n eigenproblem has to be solved.
 MOST_ROWS = 5000
 
@@ -232,10 +232,13 @@ class LowRankCurvature(RowCurvature):
         self.half, self.lower = half, lower
 
     @functools.cached_property
+    def _columns(self) -> np.ndarray:
+        return _forward(self.lower, self.half.T)
+
+    @functools.cached_property
     def inside(self) -> np.ndarray:
         """`Q M^-1 Q^T`."""
-        columns = _forward(self.lower, self.half.T)
-        return columns.T @ columns
+        return self._columns.T @ self._columns
 
     @property
     def removed(self) -> np.ndarray:
@@ -256,7 +259,7 @@ class LowRankCurvature(RowCurvature):
 
     @property
     def row_variances(self):
-        return np.diagonal(self.inside).copy()
+        return np.einsum("in,in->n", self._columns, self._columns)
 
     def trace(self, data):
         # of Lambda^-1 M first, then what the rows take away

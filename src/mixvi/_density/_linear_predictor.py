@@ -298,9 +298,23 @@ def checked_rows(log_likelihood: Callable, eta: Array, extra: tuple) -> Float[Ar
 def _check_sparse_prior(given: Any) -> None:
     matrix = given.tocsc()
     square = matrix.shape[0] == matrix.shape[1]
-    sound = square and np.isfinite(matrix.data).all() and (matrix.diagonal() > 0).all()
-    if not sound or abs(matrix - matrix.T).max() > 1e-8 * abs(matrix).max():
+    if not (square and np.isfinite(matrix.data).all() and (matrix.diagonal() > 0).all()):
         raise InputError("LinearPredictor: prior_precision must be positive (definite).")
+    refuse_not_symmetric(matrix)
+
+
+def refuse_not_symmetric(matrix: Any) -> None:
+    """Of a square sparse matrix the lower half alone would be seen."""
+    off = (matrix - matrix.T).tocoo()
+    largest = np.abs(matrix.data).max(initial=0.0)
+    if off.nnz and (worst := int(np.argmax(np.abs(off.data)))) >= 0:
+        if abs(off.data[worst]) <= 1e-8 * largest:
+            return
+        i, j = sorted((int(off.row[worst]), int(off.col[worst])))
+        raise InputError(
+            f"LinearPredictor: prior_precision is not symmetric: [{i}, {j}] is {matrix[i, j]:.6g} "
+            f"and [{j}, {i}] is {matrix[j, i]:.6g}; give both halves."
+        )
 
 
 def small_cholesky(covariance: Float[Array, "n k k"]) -> Float[Array, "n k k"]:

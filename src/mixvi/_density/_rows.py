@@ -27,7 +27,7 @@ from .._arrays._sparse import Cholesky, cholesky
 from .._errors import InputError
 from .._watch import COMPILING, stage
 from ._captured import _Captured
-from ._linear_predictor import LinearPredictor, checked_rows
+from ._linear_predictor import LinearPredictor, checked_rows, refuse_not_symmetric
 from ._protocol import STEP, Density
 from ._structure import Structure
 from ._target import Target, precision_scope, traced_in
@@ -219,7 +219,7 @@ class Prior:
             from scipy.sparse import csc_array
 
             self.matrix: Any = csc_array(given, dtype=np.float64)
-            self.matrix.sum_duplicates()
+            self.matrix.sum_duplicates()  # and sorts
             shape = self.matrix.shape
         else:
             array = np.asarray(given, dtype=np.float64)
@@ -239,6 +239,13 @@ class Prior:
     @property
     def is_diagonal(self) -> bool:
         return not hasattr(self.matrix, "tocsc")
+
+    def has_places_of(self, other: "Prior") -> bool:
+        if self.is_diagonal or other.is_diagonal:
+            return self.is_diagonal and other.is_diagonal
+        mine, its = self.matrix, other.matrix
+        same = np.array_equal(mine.indptr, its.indptr)
+        return same and np.array_equal(mine.indices, its.indices)
 
     @property
     def data(self) -> np.ndarray:
@@ -306,7 +313,10 @@ class RowsDensity(Density):
             )
         self.n_rows = self.design.shape[0]
         self.rows = RowLikelihood(target, self.n_rows)
-        self._model = model
+        self._model, self._first = model, None
+        self._first = self.prior_at(self.theta)
+        if not self._first.is_diagonal:
+            refuse_not_symmetric(self._first.matrix)
         self._bind()
 
     def _bind(self) -> None:
@@ -329,7 +339,13 @@ class RowsDensity(Density):
         if callable(given):
             with precision_scope(FLOAT):
                 given = given(*self._extra(theta))
-        return Prior(given, self.dim)
+        made = Prior(given, self.dim)
+        if self._first is not None and not made.has_places_of(self._first):
+            raise InputError(
+                "LinearPredictor: the prior_precision has other nonzeros at other hyperparameters: "
+                "give it the same pattern everywhere, with explicit zeros where it needs them."
+            )
+        return made
 
     def _log_hyper_prior(self, theta: Theta) -> float:
         if self._model.log_hyper_prior is None:
@@ -343,13 +359,7 @@ class RowsDensity(Density):
         return self._differences(self._data_at)
 
     def _data_at(self, theta: Theta) -> np.ndarray:
-        there = self.prior_at(theta)
-        if there.is_diagonal != self.prior.is_diagonal or len(there.data) != len(self.prior.data):
-            raise InputError(
-                "LinearPredictor: the prior_precision has other nonzeros at other hyperparameters: "
-                "give it the same pattern everywhere, with explicit zeros where it needs them."
-            )
-        return there.data
+        return self.prior_at(theta).data
 
     @functools.cached_property
     def hyper_prior_slopes(self) -> Theta:

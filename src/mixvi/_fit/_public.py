@@ -136,9 +136,10 @@ def fit(
     - `memory`: bytes that a pass over the draws may take, such as "2GiB"; 1 GiB when left out
       (an eighth of an accelerator's).
     - `structure`: of the root of the covariance: "dense", or for many parameters "sparse" (a
-      `LinearPredictor` with a sparse design or prior precision), "low_rank" (few rows) or
-      "diagonal", with which nothing of D x D numbers is formed. "auto": dense up to 2000
-      parameters, otherwise what the log density is known to be, and `status` says so.
+      `LinearPredictor` with a sparse design or prior precision), "low_rank" (few rows, or any log
+      density: a diagonal and a few directions) or "diagonal", with which nothing of D x D numbers
+      is formed. "auto": dense up to 2000 parameters (5000 of other log densities), otherwise what
+      the log density is known to be, and `status` says so.
     - `minibatch`: with `data=mixvi.Pieces...`, rows of a mini-batch: after one exact pass or a few,
       all else is estimated from rows drawn at random, and the noise is part of the report. Worth it
       where passes over all rows are what takes long; left out, every pass is exact.

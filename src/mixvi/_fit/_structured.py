@@ -93,7 +93,10 @@ def solved_by_rows(target: Target, start: np.ndarray, options: Options, choice: 
 def _begun(target: Target, start: np.ndarray, options: Options, choice: Choice) -> Begun:
     density = RowsDensity(target)
     if not math.isfinite(density.prior.log_det):
-        raise InputError("LinearPredictor: prior_precision must be positive (definite).")
+        raise InputError(
+            "LinearPredictor: prior_precision must be positive (definite): where it is singular (an "
+            "intrinsic field), add a small number to its diagonal."
+        )
     shape, tuned = SHAPES[choice.name](density), None
     if target.hyper_structure is None:
         found = mode_by_rows(density, shape, start, MODE_TOL)
