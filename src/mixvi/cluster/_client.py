@@ -134,7 +134,7 @@ def spoken(client: Any, task: tuple[str, str] = PARTITION) -> Iterator[None]:
     except KilledWorker as err:
         what, remedy = task
         raise InputError(
-            f"cluster: {what} has killed {err.allowed_failures + 1} workers, one after the other "
+            f"cluster: {what} ended every worker that took it, {err.allowed_failures + 1} by now "
             f"(the last was {getattr(err.last_worker, 'address', 'unknown')}). Where workers run "
             f"out of memory, {remedy}; their own logs say more."
         ) from err
