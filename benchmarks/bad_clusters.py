@@ -136,7 +136,7 @@ def _(folder):
         sys.path.remove(str(folder))
 
 
-@case("no scheduler at the address", "no scheduler answers at 'tcp://127.0.0.1:9'")
+@case("no scheduler at the address", "no scheduler answers at 'tcp://127.0.0.1:")
 def _(_):
     from mixvi.cluster import _client
 
@@ -187,7 +187,7 @@ def _(_):
         return Found(words, *alike("one comes, and the fit ends", posts[0], unbroken()))
 
 
-@case("a partition that kills whoever loads it", r"a partition has killed \d+ workers")
+@case("a partition that kills whoever loads it", r"a partition ended every worker that took it")
 def _(_):
     import dask
 

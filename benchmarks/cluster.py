@@ -10,10 +10,12 @@ means and covariances in the system's folder for temporary files until all are c
 
 import argparse
 import contextlib
+import dataclasses
 import json
 import logging
 import os
 import pathlib
+import shutil
 import signal
 import socket
 import subprocess
@@ -34,8 +36,8 @@ PROBLEMS, OBSERVATIONS, BATCH = 100_000, 20, 1000
 ALONE, CORES = "one process, one core", "one process, all cores"
 KILLED = "2 workers, one killed"
 FITS = (ALONE, CORES, "1 worker", "2 workers", "4 workers", KILLED)
-MANY, DEVICES = "many problems", "devices"
-RUNS = (*FITS, MANY, DEVICES)
+WHOLE, BROKEN, DEVICES = "many problems, unbroken", "many problems, killed", "devices"
+RUNS = (*FITS, WHOLE, BROKEN, DEVICES)
 
 
 # --- two million rows ---------------------------------------------------------------------------
@@ -123,7 +125,7 @@ def fitted(name: str) -> dict[str, Any]:
         "load": loaded - began,
         "first": first - loaded,
         "warm": ended - first,
-        "asked": post.stats.gradient_evaluations,
+        "gradients": post.stats.gradients,
         "killed": len(killed),
         "verdict": post.verdict.split(":")[0],
     }
@@ -181,44 +183,42 @@ def scheduler() -> Iterator[str]:
             one.wait()
 
 
-def many() -> dict[str, Any]:
+def driven(address: str, folder: pathlib.Path, until: int | None = None) -> float:
+    """Seconds of a driving process, which is killed when so many problems are written."""
+    began = time.perf_counter()
+    command = [sys.executable, __file__, "--drive", address, str(folder)]
+    process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
+    assert process.stdout is not None
+    for line in process.stdout:
+        if until is not None and int(line) >= until:
+            process.kill()
+            break
+    process.wait()
+    return time.perf_counter() - began
+
+
+def many(name: str) -> dict[str, Any]:
     from mixvi import cluster
 
-    with scheduler() as address, tempfile.TemporaryDirectory() as name:
-        folder, seconds = pathlib.Path(name), {}
-
-        def driven(kind: str, until: int | None = None) -> None:
-            began = time.perf_counter()
-            command = [sys.executable, __file__, "--drive", address, str(folder / kind)]
-            process = subprocess.Popen(command, stdout=subprocess.PIPE, text=True)
-            assert process.stdout is not None
-            for line in process.stdout:
-                if until is not None and int(line) >= until:
-                    process.kill()
-                    break
-            process.wait()
-            seconds[kind] = seconds.get(kind, 0.0) + time.perf_counter() - began
-
-        driven("killed", PROBLEMS // 2)
-        there = len(list((folder / "killed").glob("batch-*.npz"))) * BATCH
-        driven("killed")
-        driven("whole")
-        whole, killed = (cluster.Results.read(folder / kind) for kind in ("whole", "killed"))
-    names = ("mean", "std", "log_evidence", "elbo", "elbo_se", "khat", "converged")
-    names += ("family", "trust", "status")
+    folder = KEPT / name
+    shutil.rmtree(folder, ignore_errors=True)
+    folder.parent.mkdir(exist_ok=True)
+    with scheduler() as address:
+        if name == WHOLE:
+            seconds = driven(address, folder)
+            found = cluster.Results.read(folder)
+            sure, trusted = found.converged.sum(), (found.trust == "trust").sum()
+            return {"seconds": seconds, "converged": int(sure), "trusted": int(trusted)}
+        seconds = driven(address, folder, PROBLEMS // 2)
+        there = len(list(folder.glob("batch-*.npz"))) * BATCH
+        seconds += driven(address, folder)
+    whole, killed = (cluster.Results.read(KEPT / one) for one in (WHOLE, BROKEN))
     equal = np.ones(PROBLEMS, dtype=bool)
-    for one in names:
-        a, b = getattr(whole, one), getattr(killed, one)
-        is_nan = (a != a) & (b != b)
-        equal &= ((a == b) | is_nan).reshape(PROBLEMS, -1).all(1)
-    return {
-        "whole": seconds["whole"],
-        "with_kill": seconds["killed"],
-        "there": there,
-        "equal": int(equal.sum()),
-        "converged": int(whole.converged.sum()),
-        "trusted": int((whole.trust == "trust").sum()),
-    }
+    for field in dataclasses.fields(whole):
+        if field.name not in ("folder", "names"):
+            a, b = getattr(whole, field.name), getattr(killed, field.name)
+            equal &= ((a == b) | ((a != a) & (b != b))).reshape(PROBLEMS, -1).all(1)
+    return {"seconds": seconds, "there": there, "equal": int(equal.sum())}
 
 
 # --- several devices ----------------------------------------------------------------------------
@@ -359,14 +359,16 @@ def page() -> str:
             else ""
         )
     )
-    if (row := rows.get(MANY)) is not None:
+    if WHOLE in rows and BROKEN in rows:
+        whole, killed = rows[WHOLE], rows[BROKEN]
         parts.append(
             f"**{PROBLEMS:,} small problems** (Poisson regression, {OBSERVATIONS} rows, 3 "
             f"coefficients) by `cluster.fit_many` in batches of {BATCH:,}, on a scheduler with one "
-            f"worker for each core: {row['whole']:.0f} s, {row['converged']:,} converged, "
-            f"{row['trusted']:,} trusted. Its driving process killed (`kill -9`) when "
-            f"{row['there']:,} were written, and called again: {row['with_kill']:.0f} s together. "
-            f"Rows equal bit for bit in every column: **{row['equal']:,} of {PROBLEMS:,}**."
+            f"worker for each core: {whole['seconds']:.0f} s, {whole['converged']:,} converged, "
+            f"{whole['trusted']:,} trusted. Its driving process killed (`kill -9`) when "
+            f"{killed['there']:,} were written, and called again: {killed['seconds']:.0f} s "
+            "together. Rows equal bit for bit in every column: "
+            f"**{killed['equal']:,} of {PROBLEMS:,}**."
         )
     if (row := rows.get(DEVICES)) is not None:
         parts.append(
@@ -399,8 +401,9 @@ def main() -> None:
         how, number, port = options.devices
         return on_devices(how, int(number), port)
     if options.child:
-        run = {MANY: many, DEVICES: devices}.get(options.child)
-        print(json.dumps(fitted(options.child) if run is None else run()))
+        name = options.child
+        many_or_few = many if name in (WHOLE, BROKEN) else fitted
+        print(json.dumps(devices() if name == DEVICES else many_or_few(name)))
         return None
     for name in () if options.page else options.only:
         if name in read():
