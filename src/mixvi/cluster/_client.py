@@ -159,7 +159,8 @@ def spoken(client: Any, task: tuple[str, str] = PARTITION) -> Iterator[None]:
 def _gone(client: Any) -> str:
     return (
         f"cluster: the scheduler{_address(client)} went away, or the client was closed. Start "
-        "both and the fit again; with checkpoint=path a fit goes on where it was."
+        "both and make the same call again: a fit with checkpoint=path, and fit_many with its "
+        "folder, go on where they were."
     )
 
 
