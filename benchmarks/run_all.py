@@ -42,6 +42,8 @@ MODELS = {
     "Gaussian processes beside scikit-learn's": ["gp.py"],
     "Rows from a thousand to a million": ["rows.py"],
     "Rows in pieces: ten thousand to ten million": ["pieces.py"],
+    "A cluster, a driver that is killed, several devices": ["cluster.py"],
+    "Pieces, clusters and checkpoints that go wrong": ["bad_pieces.py"],
     "Classification on published splits, every family and peers": ["classification.py"],
     "Hard and bad tables": ["bad_tables.py"],
     "scikit-learn's own checks": ["check_estimators.py"],

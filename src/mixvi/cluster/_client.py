@@ -89,7 +89,7 @@ def as_they_come(
     tags: dict[Any, Tag] = {}
     left = iter(tasks)
     while True:
-        room = AHEAD * max(1, sum(client.nthreads().values()))
+        room = AHEAD * max(1, sum(_threads(client).values()))
         while len(tags) < room and (task := next(left, None)) is not None:
             tag, work, given = task
             future = submitted(client, work, *given)
@@ -109,7 +109,7 @@ def _next(client: Any, done: "queue.SimpleQueue[Any]") -> Any:
         except queue.Empty:
             if client.status == "closed":
                 raise InputError(_gone(client)) from None
-            if not told and client.status == "running" and not client.nthreads():
+            if not told and client.status == "running" and not _threads(client):
                 told = True
                 warnings.warn(
                     f"cluster: the scheduler{_address(client)} has no workers: this waits until "
@@ -119,11 +119,18 @@ def _next(client: Any, done: "queue.SimpleQueue[Any]") -> Any:
                 )
 
 
+def _threads(client: Any) -> dict[str, int]:
+    """Of each worker."""
+    try:
+        return client.nthreads()
+    except OSError as err:
+        raise InputError(_gone(client)) from err
+
+
 @contextlib.contextmanager
 def spoken(client: Any, task: tuple[str, str] = PARTITION) -> Iterator[None]:
     """What can happen to a cluster, in a sentence."""
     from distributed import CancelledError
-    from distributed.client import ClosedClientError
     from distributed.comm.core import CommClosedError
     from distributed.scheduler import KilledWorker
 
@@ -134,17 +141,17 @@ def spoken(client: Any, task: tuple[str, str] = PARTITION) -> Iterator[None]:
     except KilledWorker as err:
         what, remedy = task
         raise InputError(
-            f"cluster: {what} has killed {err.allowed_failures + 1} workers, one after the other "
+            f"cluster: {what} ended every worker that took it, {err.allowed_failures + 1} by now "
             f"(the last was {getattr(err.last_worker, 'address', 'unknown')}). Where workers run "
             f"out of memory, {remedy}; their own logs say more."
         ) from err
-    except (CancelledError, ClosedClientError) as err:
+    except CancelledError as err:
         lost_it = getattr(err, "reason", "") == "scheduler-connection-lost"
         if client.status != "running" or lost_it:
             raise InputError(_gone(client)) from err
         raise InputError(LOST) from err
-    except (CommClosedError, TimeoutError, OSError) as err:
-        if client.status == "running":
+    except Exception as err:  # a closed client raises more than one kind
+        if client.status == "running" and not isinstance(err, CommClosedError):
             raise
         raise InputError(_gone(client)) from err
 
@@ -152,7 +159,8 @@ def spoken(client: Any, task: tuple[str, str] = PARTITION) -> Iterator[None]:
 def _gone(client: Any) -> str:
     return (
         f"cluster: the scheduler{_address(client)} went away, or the client was closed. Start "
-        "both and the fit again; with checkpoint=path a fit goes on where it was."
+        "both and make the same call again: a fit with checkpoint=path, and fit_many with its "
+        "folder, go on where they were."
     )
 
 

@@ -174,7 +174,8 @@ def _file(folder: Path, k: int) -> Path:
 def _read(path: Path) -> dict[str, np.ndarray] | None:
     """None where there is no file, or not a whole one."""
     try:
-        with np.load(path, allow_pickle=False) as stored:
+        # NumPy does not close a file that is no archive.
+        with path.open("rb") as file, np.load(file, allow_pickle=False) as stored:
             return {name: stored[name] for name in (*NUMBERS, *WORDS)}
     except SPOILT:
         return None

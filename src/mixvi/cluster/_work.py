@@ -51,9 +51,10 @@ def surveyed(tree: Any, number: int) -> Layout | None:
         survey = Survey(Partition(tree, number))
         collections.deque(survey.chunks(), maxlen=0)
     except InputError as err:
-        if where in str(err):
-            raise  # not `from err`: an error that is its own cause has distributed going in circles
-        raise InputError(f"{where}: {err}") from err
+        words = str(err).removeprefix("Pieces.arrays: ").removeprefix("data: ")
+        if where in words:
+            raise  # not `from err`: Dask goes in circles over an error that is its own cause
+        raise InputError(f"data: {where}: {words}") from err
     return survey.layout
 
 
