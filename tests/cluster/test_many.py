@@ -67,7 +67,7 @@ def counts(w, data):
 if __name__ == "__main__":
     data = np.random.default_rng(1).poisson(3.0, (30, 4, 2)).astype(float)
     with LocalCluster(n_workers=1, threads_per_worker=1, processes=False,
-                      dashboard_address=None) as workers, Client(workers) as client:
+                      dashboard_address=":0") as workers, Client(workers) as client:
         def told(done, n):
             print(done, flush=True)
         cluster.fit_many(client, counts, np.zeros(2), data, sys.argv[1], batch=5, progress=told)

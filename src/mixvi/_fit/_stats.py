@@ -13,7 +13,8 @@ class Stats:
     over all draws or nodes; `products`: Hessians times a vector. `draws`, `draws_kind`: the last
     ones. `gradient`: the bound's largest at the end, per standard deviation. `gain_left`: nats
     still to be had. `draw_loss`: nats that the choice of draws costs. `modes`, `share`: of several
-    starts, distinct modes and this one's share of their mass. `seconds`: wall time.
+    starts, distinct modes and this one's share of their mass. `components`: of a mixture.
+    `seconds`: wall time.
 
     Of mini-batches: `batch_rows`, rows of each; `batches`, how many; `exact_passes`, over all rows
     besides; `row_noise`, the standard error of the bound that comes from the choice of rows.
@@ -34,6 +35,7 @@ class Stats:
     draw_loss: float | None = None
     modes: int | None = None
     share: float | None = None
+    components: int | None = None
     seconds: float | None = None
     batch_rows: int | None = None
     batches: int | None = None
