@@ -218,8 +218,6 @@ def _outcome(
     bounds = constraints or (None if warm is None else warm.constraints)
     choice = chosen(log_density, target, options, bounds)
     if choice.name != DENSE:
-        if options.minibatch is not None:
-            raise InputError(f'minibatch= goes with dense roots; here structure="{choice.name}".')
         if checkpoint is not None:
             raise InputError(
                 f'checkpoint= is for dense roots; this fit has structure="{choice.name}".'
