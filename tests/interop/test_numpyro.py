@@ -442,6 +442,26 @@ def test_refusals(model, says):
         mvi.fit(model, Y)
 
 
+def test_series_are_arrays():
+    pandas = pytest.importorskip("pandas")
+
+    def model(x, y=None):
+        slope = numpyro.sample("slope", dist.Normal(0, 1))
+        numpyro.sample("y", dist.Normal(slope * x, 1.0), obs=y)
+
+    x = np.linspace(-1, 1, 20)
+    plain = mvi.fit(model, x, y=2 * x, key=1)
+    framed = pandas.DataFrame({"x": x, "y": 2 * x})
+    found = mvi.fit(model, framed["x"], y=framed["y"], key=1)
+    np.testing.assert_array_equal(found.post.flat_mean, plain.post.flat_mean)
+
+    def with_values(x, y=None):  # a model that knows that they are series
+        model(x.to_numpy(), y.to_numpy())
+
+    found = mvi.fit(with_values, framed["x"], y=framed["y"], key=1)
+    np.testing.assert_allclose(found.post.flat_mean, plain.post.flat_mean, rtol=1e-10)
+
+
 # --- imports ----------------------------------------------------------------------------------
 
 

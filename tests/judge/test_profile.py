@@ -96,8 +96,9 @@ def test_heights_between_stops_are_those_of_a_parabola():
 
 def test_the_worse_of_two_answers_counts():
     moments = Moments(0.5, 0.1, 0.2, 0.02, 3, 1.2, 0.02, 4, 0.0)
-    same = _with(moments, 1, 0.1, 1.1)
-    assert same == moments
+    assert _with(moments, 1, 0.1, 1.1) == moments
+    rough = dataclasses.replace(moments, mean_off=0.0, sd_ratio=1.0)
+    assert _with(rough, 1, 0.09, 1.09) == rough  # a profile is no better than that
     other = _with(moments, 1, -0.9, 0.5)
     assert (other.sd_ratio, other.sd_at, other.mean_at) == (2.0, 1, 1)
     assert other.mean_off == pytest.approx(1.8)

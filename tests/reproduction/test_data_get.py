@@ -162,7 +162,13 @@ def test_text_layouts(name, server, monkeypatch):
     np.testing.assert_array_equal(found.y, stored.y)
 
 
-@pytest.mark.parametrize("content", [None, b"", b"<html>", mat_bytes("other"), mat_bytes()[:-90]])
+# Named, since the header of such a file says when it was written: workers that collect in different
+# seconds would have different tests.
+@pytest.mark.parametrize(
+    "content",
+    [None, b"", b"<html>", mat_bytes("other"), mat_bytes()[:-90]],
+    ids=["refused", "empty", "page", "others", "cut short"],
+)
 def test_a_server_without_the_data_leaves_nothing_behind(content, tiny, server, known):
     server.files["/benchmarks.mat"] = content
     known(tiny, server, "/benchmarks.mat")

@@ -47,13 +47,13 @@ def _path_name_of(treedef: Any, index: int, root: str) -> str:
 def unframed(tree: PyTree, what: str) -> PyTree:
     """Frames (of pandas, polars or pyarrow) as dicts from column names to arrays, series as arrays.
     They are known by what they can do, so that none of these libraries is imported here."""
-    if not any(_is_frame(leaf) or _is_series(leaf) for leaf in jtu.tree_leaves(tree)):
+    if not any(_is_frame(leaf) or is_series(leaf) for leaf in jtu.tree_leaves(tree)):
         return tree
 
     def plain(path: tuple, leaf: Any) -> Any:
         if _is_frame(leaf):
             return _columns(leaf, path_name(path, what, rooted=True))
-        return leaf.to_numpy() if _is_series(leaf) else leaf
+        return leaf.to_numpy() if is_series(leaf) else leaf
 
     return jtu.tree_map_with_path(plain, tree)
 
@@ -64,7 +64,7 @@ def _is_frame(leaf: Any) -> bool:
     )
 
 
-def _is_series(leaf: Any) -> bool:
+def is_series(leaf: Any) -> bool:
     return hasattr(leaf, "to_numpy") and not _is_frame(leaf)
 
 

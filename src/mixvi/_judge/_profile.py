@@ -32,6 +32,8 @@ FARTHEST, LOST, ENOUGH = 6, 8.0, 3.0
 # At each, Newton's steps for the others, until the gain left is below this; halvings of a step.
 STEPS, SMALL, HALVINGS = 8, 1e-4, 10
 FEWEST, N_BETWEEN = 5, 2001
+# The others are not quite Gaussian: a mean, in standard deviations, and a ratio are good to this.
+GOOD_TO = (0.1, 1.1)
 
 
 def profiled(density: Density, mean: Vector, root: Matrix, fresh: Judged) -> Judged:
@@ -142,10 +144,10 @@ def _rest(density: Density, point: Vector, j: int) -> tuple[Vector, float] | Non
 
 
 def _with(moments: Moments, j: int, centre: float, sd: float) -> Moments:
-    """The worse of the two answers."""
+    """The worse of the two answers, where a profile can tell."""
     off, ratio = abs(centre) / sd, max(sd, 1 / sd)
-    if ratio > moments.sd_ratio:
+    if ratio > max(moments.sd_ratio, GOOD_TO[1]):
         moments = dataclasses.replace(moments, sd_ratio=ratio, sd_at=j)
-    if off > moments.mean_off:
+    if off > max(moments.mean_off, GOOD_TO[0]):
         moments = dataclasses.replace(moments, mean_off=off, mean_at=j)
     return moments

@@ -10,7 +10,7 @@ import jax
 import numpy as np
 from numpyro.infer.initialization import init_to_feasible, init_to_median, init_to_uniform
 
-from .._density._data import cast_leaves
+from .._density._data import cast_leaves, is_series
 from .._density._target import precision_scope
 from .._errors import InputError, NonFiniteError
 from .._fit._options import DEFAULTS
@@ -46,7 +46,8 @@ def fit(model: Callable, *args: Any, **kwargs: Any) -> Fitted:
     - `family`, `key`, `draws`, `n_restarts` and so on: as in `mixvi.fit`.
 
     Arrays among the arguments are data: new ones of the same shape compile nothing. Where a model
-    needs their values (for a shape, say) they are constants, and it is compiled anew.
+    needs their values (for a shape, say) they are constants, and it is compiled anew. Series of
+    pandas are arrays, unless the model itself makes arrays of them.
     `numpyro.param` sites are learnt as hyperparameters. Discrete sites are summed out where NumPyro
     can, which takes funsor.
 
@@ -61,6 +62,8 @@ def fit(model: Callable, *args: Any, **kwargs: Any) -> Fitted:
     >>> fitted.post.names, round(float(fitted.mean["rate"]), 1), fitted.sample(0, 5)["rate"].shape
     (('log rate',), 4.4, (5,))
     """
+    if not callable(model):
+        raise InputError(f"model must be a NumPyro model, a function, not {type(model).__name__}.")
     options = {name: kwargs.pop(name) for name in [*kwargs] if name in OPTIONS}
     _refuse_clashes(model, args, kwargs, options)
     try:
@@ -68,6 +71,9 @@ def fit(model: Callable, *args: Any, **kwargs: Any) -> Fitted:
     except (*NEEDS_VALUES, InputError) as err:
         if not isinstance(err, NEEDS_VALUES) and not isinstance(err.__cause__, NEEDS_VALUES):
             raise
+    plain = jax.tree.map(lambda leaf: leaf.to_numpy() if is_series(leaf) else leaf, (args, kwargs))
+    if any(map(is_series, jax.tree.leaves((args, kwargs)))):  # which JAX cannot compute with
+        return fit(model, *plain[0], **plain[1], **options)
     return _fit(Call.of(model, args, kwargs, is_traced=False), dict(options))
 
 
