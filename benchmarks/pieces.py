@@ -219,7 +219,35 @@ def page() -> str:
         f"what takes no more than 1 GiB. LPD of {TEST:,} other rows. On a "
         "machine that does other work the clock counts that, too."
     )
-    return "\n\n".join([tables.machine(), about, table(head, lines)])
+    return "\n\n".join([tables.machine(), about, table(head, lines), *slopes(rows)])
+
+
+def slopes(rows: list[dict]) -> list[str]:
+    """Of the log of the CPU time in the log of the number of rows: by least squares through all
+    sizes, and from the last but one to the last."""
+    import numpy as np
+
+    lines = []
+    for tool, words in TOLD.items():
+        seen = {
+            n: middle(select(rows, name=name, tool=tool), "first_cpu") for name, n in SIZES.items()
+        }
+        logs = np.log([[n, cpu] for n, cpu in seen.items() if cpu == cpu])
+        if len(logs) > 1:
+            all_of_them = np.polyfit(logs[:, 0], logs[:, 1], 1)[0]
+            (n, cpu), (most, longest) = logs[-2:]
+            lines.append(
+                [words, len(logs), f"{all_of_them:.2f}", f"{(longest - cpu) / (most - n):.2f}"]
+            )
+    if not lines:
+        return []
+    head = [
+        "method",
+        "sizes",
+        "slope of log CPU time in log rows",
+        "from the last but one to the last",
+    ]
+    return [table(head, lines)]
 
 
 def main() -> None:
