@@ -114,12 +114,7 @@ def solve_by_batches(problem: Problem, warm: Posterior | None = None) -> Outcome
 
 def _source(problem: Problem) -> BatchSource:
     whole: Any = problem.density.inner
-    while not isinstance(whole, Piecewise):
-        if not hasattr(whole, "inner"):
-            raise InputError(
-                "minibatch= with constraints= takes a mixvi.Additive: this density is bounded "
-                "from outside."
-            )
+    while not isinstance(whole, Piecewise):  # a checkpoint is around it
         whole = whole.inner
     assert problem.options.minibatch is not None
     rows = RandomRows(whole.pieces, problem.options.minibatch, problem.options.key)
