@@ -164,7 +164,7 @@ def _exact(problem: Problem, source: BatchSource, point: np.ndarray) -> Laplace:
     """The mode by all rows. Far from a reference a parabola may be wrong in sign, and its noise
     without end; and what is wrong with the log density itself, all rows must say."""
     found = laplace(problem.density, point, problem.options.on_indefinite)
-    source.n_exact += found.n_steps
+    source.n_exact += found.n_steps + 1
     if found.found:
         known = found.log_density, found.gradient, -found.precision
         source.reference = Parabola(found.mode, *known)
@@ -193,7 +193,8 @@ def _family(case: Case, source: BatchSource) -> tuple[Fitted, Round | None]:
         return Fitted("laplace"), None
     mean_only = options.family_name == "mu"
     at = case.found.mode, eigen_root(case.found.root)
-    first, events = _asker(case, source, spec).round(*at, FIRST, mean_only), ()
+    asker = _asker(case, source, spec)
+    first, events = asker.round(*at, FIRST, mean_only), ()
     settled = first.noise <= TOL and case.found.n_repaired == 0
     if options.is_auto and settled and not first.stands_out(GAIN):
         return Fitted("laplace", choice=LaplaceLeaves(max(first.gain, 0.0))), first
@@ -202,7 +203,7 @@ def _family(case: Case, source: BatchSource) -> tuple[Fitted, Round | None]:
     n_batches = 0
     while True:
         most = max(FIRST, options.max_steps - n_batches)
-        ended = noisy_stein(_asker(case, source, spec), *at, TOL, most, mean_only, asked)
+        ended = noisy_stein(asker, *at, TOL, most, mean_only, asked)
         n_batches += ended.n_batches
         more, loss = _more_nodes(case, source, ended, spec)
         if more is None:
@@ -211,6 +212,7 @@ def _family(case: Case, source: BatchSource) -> tuple[Fitted, Round | None]:
             events = (QuadratureCosts(spec.n, loss),)
             break
         spec, at, asked = more, (ended.state.mean, ended.state.root), None
+        asker = _asker(case, source, spec)
     name = "mu" if mean_only else "full"
     choice: Event | None = WholeChanges(gain, at_once=True) if options.is_auto else None
     state = dataclasses.replace(ended.state, n_passes=n_batches)
