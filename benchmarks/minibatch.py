@@ -107,6 +107,8 @@ def child(name: str, tool: str) -> dict:
         "family": post.family,
         "status": post.status,
         "verdict": post.verdict,
+        "data": pieces.path_of(n).stat().st_size / 2**20,
+        **pieces.scored(post.flat_mean),
         "batches": post.stats.batches,
         "exact_passes": post.stats.exact_passes,
         "row_noise": post.stats.row_noise,

@@ -292,6 +292,10 @@ def test_data_that_cannot_be_drawn_from():
     density = models.Model(models.Linear(), models.Bernoulli()).density(X, Y)
     with pytest.raises(InputError, match="holds its own data"):
         mixvi.fit(density, density.init, minibatch=64)
+    elsewhere = mixvi.Pieces.arrays(ROWS)
+    elsewhere.gives_rows = False  # as those of a cluster
+    with pytest.raises(InputError, match="drawn on this machine"):
+        fitted(data=elsewhere)
     with pytest.raises(InputError, match="must come apart"):
         fitted(lambda w, rows: logistic(w, rows).sum())
     many = {name: np.stack([one, one]) for name, one in ROWS.items()}

@@ -41,6 +41,8 @@ from ._tilt import Learnt
 
 # Batches of the first round; by how much a round grows; most standard errors that pass for noise.
 FIRST, GROWTH, LUCK = 8, 4, 2.0
+# Batches that are held at a time.
+AT_A_TIME = 64
 # Steps are halved where such a part of the slope comes back with the other sign; the shortest ones.
 BACK, LEAST_SHARE = 0.25, 1 / 64
 
@@ -131,8 +133,10 @@ class Asker:
         def shape(batch: Batch, rule: Rule) -> Shape:
             return Shape.of(batch.expect(mean, root, rule), root)
 
-        rules = [self._rule() for _ in range(n)]
-        shapes = self.source.fresh(n).asked(shape, rules)
+        shapes: list[Shape] = []
+        while (left := n - len(shapes)) > 0:
+            rules = [self._rule() for _ in range(min(left, AT_A_TIME))]
+            shapes += self.source.fresh(len(rules)).asked(shape, rules)
         return Round(mean, root, tuple(shapes), mean_only)
 
     def _rule(self) -> Rule:

@@ -5,7 +5,8 @@ an exact pass .. value, gradient and Hessian of all rows there
 the mode ....... from fresh batches, as they differ from that parabola; where noise is in the way
                  another exact pass, nearer to the mode; where they find none, exact passes alone
 the family ..... rounds of fresh batches (`_noisy_stein.py`)
-judged ......... by fresh draws and fresh batches, whose noise goes into the report
+judged ......... by fresh draws and fresh batches, whose noise goes into the report, or by all rows
+                 where so many batches would be no less work
 """
 
 import dataclasses
@@ -113,12 +114,7 @@ def solve_by_batches(problem: Problem, warm: Posterior | None = None) -> Outcome
 
 def _source(problem: Problem) -> BatchSource:
     whole: Any = problem.density.inner
-    while not isinstance(whole, Piecewise):
-        if not hasattr(whole, "inner"):
-            raise InputError(
-                "minibatch= with constraints= takes a mixvi.Additive: this density is bounded "
-                "from outside."
-            )
+    while not isinstance(whole, Piecewise):  # a checkpoint is around it
         whole = whole.inner
     assert problem.options.minibatch is not None
     rows = RandomRows(whole.pieces, problem.options.minibatch, problem.options.key)
@@ -136,7 +132,7 @@ def _mode(problem: Problem, source: BatchSource, warm: Posterior | None) -> Case
         if not rough.found:
             return Case(problem, _exact(problem, source, point))
         point = rough.mode
-    n, most = FIRST, problem.options.max_steps
+    n, most = FIRST, _most(problem.options, source)
     source.refer_to(point)
     while True:
         batches = source.fresh(n)
@@ -152,17 +148,23 @@ def _mode(problem: Problem, source: BatchSource, warm: Posterior | None) -> Case
         if dearer and away > NEAR and source.n_exact < MOST_EXACT:
             point, n = found.mode, FIRST
             source.refer_to(point)
-        elif n >= most:
-            return Case(problem, found)
+        elif n >= most or dearer:
+            return Case(problem, _exact(problem, source, found.mode))
         else:
-            n = min(wanted, GROWTH * n, max(most, FIRST))
+            n = min(wanted, GROWTH * n, most)
+
+
+def _most(options: Options, source: BatchSource) -> int:
+    """Batches that are held at a time."""
+    each = source.rows.rows * source.rows.pieces.layout.row_bytes
+    return max(FIRST, min(options.max_steps, options.memory // each))
 
 
 def _exact(problem: Problem, source: BatchSource, point: np.ndarray) -> Laplace:
     """The mode by all rows. Far from a reference a parabola may be wrong in sign, and its noise
     without end; and what is wrong with the log density itself, all rows must say."""
     found = laplace(problem.density, point, problem.options.on_indefinite)
-    source.n_exact += found.n_steps
+    source.n_exact += found.n_steps + 1
     if found.found:
         known = found.log_density, found.gradient, -found.precision
         source.reference = Parabola(found.mode, *known)
@@ -191,7 +193,8 @@ def _family(case: Case, source: BatchSource) -> tuple[Fitted, Round | None]:
         return Fitted("laplace"), None
     mean_only = options.family_name == "mu"
     at = case.found.mode, eigen_root(case.found.root)
-    first, events = _asker(case, source, spec).round(*at, FIRST, mean_only), ()
+    asker = _asker(case, source, spec)
+    first, events = asker.round(*at, FIRST, mean_only), ()
     settled = first.noise <= TOL and case.found.n_repaired == 0
     if options.is_auto and settled and not first.stands_out(GAIN):
         return Fitted("laplace", choice=LaplaceLeaves(max(first.gain, 0.0))), first
@@ -200,7 +203,7 @@ def _family(case: Case, source: BatchSource) -> tuple[Fitted, Round | None]:
     n_batches = 0
     while True:
         most = max(FIRST, options.max_steps - n_batches)
-        ended = noisy_stein(_asker(case, source, spec), *at, TOL, most, mean_only, asked)
+        ended = noisy_stein(asker, *at, TOL, most, mean_only, asked)
         n_batches += ended.n_batches
         more, loss = _more_nodes(case, source, ended, spec)
         if more is None:
@@ -209,6 +212,7 @@ def _family(case: Case, source: BatchSource) -> tuple[Fitted, Round | None]:
             events = (QuadratureCosts(spec.n, loss),)
             break
         spec, at, asked = more, (ended.state.mean, ended.state.root), None
+        asker = _asker(case, source, spec)
     name = "mu" if mean_only else "full"
     choice: Event | None = WholeChanges(gain, at_once=True) if options.is_auto else None
     state = dataclasses.replace(ended.state, n_passes=n_batches)
@@ -258,19 +262,13 @@ def _judged(
     if not options.diagnostics:
         return None, math.nan if last is None else last.elbo_se
     n, key = options.n_fresh, options.key
-    n_batches, most = FIRST, max(FIRST, options.max_steps)
-    while True:
-        batches = source.fresh(n_batches)
-        noise = row_noise(batches, *at, key, n)
-        if not noise > KNOWN or n_batches >= most:
-            break
-        n_batches = min(math.ceil(n_batches * (noise / KNOWN) ** 2), GROWTH * n_batches, most)
-    fresh = judged(batches, *at, key, n, all_of_them=not options.may_use_fewer)
+    over, noise = _to_judge_by(case, source, at)
+    fresh = judged(over, *at, key, n, all_of_them=not options.may_use_fewer)
     if not fresh.diagnosis.n_non_finite:
         subject, elsewhere = subject_of(case, fitted), _elsewhere(case)
         most_fresh = None if options.may_use_fewer else n
         fresh = with_moments(
-            batches,
+            over,
             *at,
             key,
             fresh,
@@ -278,6 +276,24 @@ def _judged(
             lambda said: is_sure(said, subject, elsewhere),
         )
     return with_noise(fresh, noise), noise
+
+
+def _to_judge_by(
+    case: Case, source: BatchSource, at: tuple[np.ndarray, Any]
+) -> tuple[Density, float]:
+    """As many batches as it takes, or all rows, and the noise of the bound."""
+    options, n_batches = case.options, FIRST
+    most = _most(options, source)
+    while True:
+        batches = source.fresh(n_batches)
+        noise = row_noise(batches, *at, options.key, options.n_fresh)
+        if not noise > KNOWN or n_batches >= most:
+            return batches, noise
+        wanted = math.ceil(n_batches * (noise / KNOWN) ** 2)
+        if wanted * source.rows.rows > source.n_rows:
+            source.n_exact += 1
+            return case.problem.density, 0.0
+        n_batches = min(wanted, GROWTH * n_batches, most)
 
 
 def _elsewhere(case: Case) -> Elsewhere:

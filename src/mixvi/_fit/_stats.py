@@ -16,8 +16,9 @@ class Stats:
     starts, distinct modes and this one's share of their mass. `components`: of a mixture.
     `seconds`: wall time.
 
-    Of mini-batches: `batch_rows`, rows of each; `batches`, how many; `exact_passes`, over all rows
-    besides; `row_noise`, the standard error of the bound that comes from the choice of rows.
+    Of mini-batches: `batch_rows`, rows of each; `batches`, how many (what they are asked is not in
+    `gradients` and `values`); `exact_passes`, over all rows besides; `row_noise`, the standard
+    error of the bound that comes from the choice of rows.
     """
 
     mode_steps: int = 0

@@ -37,6 +37,8 @@ def judged_by_rows(verdict: Verdict, noise: float, one_mode: bool) -> Verdict:
     if verdict.level is None:
         return verdict
     also = f" Mini-batches: the bound is known to ± {noise:.2g} nat for the choice of rows."
+    if noise == 0:
+        also = " Mini-batches: judged by all rows."
     if not one_mode:
         also += " Other modes were not looked for."
     if noise <= MOST_ROW_NOISE:
