@@ -11,6 +11,7 @@ over fixed pairs z, -z whose coordinates along V have unit covariance exactly.
 import dataclasses
 import functools
 import math
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -43,6 +44,7 @@ class Subspace:
 
     def __init__(self, root: Root, directions: Directions | None, key: object, n: int):
         self.root, dim = root, len(root)
+        self.columns: Any
         half = generator(key, FIXED).standard_normal((n // 2, dim))
         if directions is None:
             half /= np.sqrt((half**2).mean(0))
