@@ -3,6 +3,7 @@
     python benchmarks/pieces.py            goes on where it stopped; prints the page
     python benchmarks/pieces.py --page     the page alone
     python benchmarks/pieces.py --only 10,000 100,000
+    python benchmarks/pieces.py --keep     leaves the files where they are
 
 Every measurement is a fresh process that begins with the file; imports are not counted. Memory: the
 peak of the process less what it held after its imports. Rows are kept in
@@ -89,8 +90,9 @@ def child(name: str, tool: str) -> dict:
     fit = {"model": model, "additive": additive, "logistic": logistic, "sgd": sgd}[tool]
     run = fit(SIZES[name], str(path_of(SIZES[name])))
     before, began = held(), clocks()
-    weights, told = run()
+    found = run()
     wall, cpu = since(began)
+    weights, told = found if isinstance(found, tuple) else said(found)
     peak = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 2**10
     x, y = some(TEST, [1])
     eta = x @ weights[:-1] + weights[-1]
@@ -105,20 +107,19 @@ def child(name: str, tool: str) -> dict:
     }
 
 
-def model(n: int, path: str) -> Any:
+def model(n: int, path: str, **options: Any) -> Any:
     import mixvi
     from mixvi import models
 
-    def run() -> tuple[Any, dict]:
+    def run() -> Any:
         rows = mixvi.Pieces.parquet(path)
         density = models.Model(models.Linear(), models.Bernoulli()).density(rows, "label")
-        post = mixvi.fit(density, density.init)
-        return post.mean, said(post) | {"sd": post.std.tolist()}
+        return mixvi.fit(density, density.init, **options)
 
     return run
 
 
-def additive(n: int, path: str) -> Any:
+def additive(n: int, path: str, **options: Any) -> Any:
     import jax
     import numpy as np
 
@@ -129,16 +130,16 @@ def additive(n: int, path: str) -> Any:
         lambda w, rows: jax.nn.log_sigmoid((2 * rows["y"] - 1) * (rows["x"] @ w[:-1] + w[-1])),
     )
 
-    def run() -> tuple[Any, dict]:
+    def run() -> Any:
         rows = mixvi.Pieces.parquet(path, {"x": NAMES, "y": "label"})
-        post = mixvi.fit(density, np.zeros(FEATURES + 1), data=rows)
-        return post.mean, said(post)
+        return mixvi.fit(density, np.zeros(FEATURES + 1), data=rows, **options)
 
     return run
 
 
-def said(post: Any) -> dict:
-    return {"verdict": post.verdict.split(":")[0], "status": post.status}
+def said(post: Any) -> tuple[Any, dict]:
+    told = {"verdict": post.verdict.split(":")[0], "status": post.status}
+    return post.mean, told | {"sd": post.std.tolist()}
 
 
 def logistic(n: int, path: str) -> Any:
@@ -222,7 +223,9 @@ def page() -> str:
 
 
 def main() -> None:
-    options = parser(__doc__, TOOLS, repeats=1).parse_args()
+    asked = parser(__doc__, TOOLS, repeats=1)
+    asked.add_argument("--keep", action="store_true", help="leave the files where they are")
+    options = asked.parse_args()
     if options.child:
         name, tool, _ = options.child
         print_row(lambda: child(name, tool))
@@ -230,17 +233,23 @@ def main() -> None:
     if not options.page:
         # All cores for each of them.
         os.environ.setdefault("OPENBLAS_NUM_THREADS", str(max(1, options.cores_per_job)))
-        wanted = cases(SIZES, TOOLS, options)
-        done = {(row["label"], row["name"], row["tool"], row["repeat"]) for row in read(ROWS)}
-        left = [one for one in wanted if tuple(one.values()) not in done]
-        for name in dict.fromkeys(one["name"] for one in left):
-            made(SIZES[name])
-            try:
-                own = [one for one in left if one["name"] == name]
-                measure(__file__, ROWS, own, options)
-            finally:
-                path_of(SIZES[name]).unlink()
+        over_files(__file__, ROWS, cases(SIZES, TOOLS, options), options, SIZES)
     print(page())
+
+
+def over_files(
+    script: str, path: pathlib.Path, wanted: list[dict], options: Any, sizes: dict[str, int]
+) -> None:
+    """The cases that have no row yet, size by size, each with its file."""
+    done = {(row["label"], row["name"], row["tool"], row["repeat"]) for row in read(path)}
+    left = [one for one in wanted if tuple(one.values()) not in done]
+    for name in dict.fromkeys(one["name"] for one in left):
+        made(sizes[name])
+        try:
+            measure(script, path, [one for one in left if one["name"] == name], options)
+        finally:
+            if not options.keep:
+                path_of(sizes[name]).unlink()
 
 
 if __name__ == "__main__":

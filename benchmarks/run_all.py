@@ -18,6 +18,7 @@ CORE = {
     "The paper's 2-D example, by quadrature": ["two_dimensional.py"],
     "Evaluations to convergence: the paper's coordinates against ours": ["coordinates.py"],
     "The first call, and a warm one, beside a Laplace driven by SciPy": ["first_call.py"],
+    "What imports cost": ["imports.py"],
     "First fits beside NUTS": ["nuts.py"],
     "NUTS from where a fit ended": ["handover.py"],
     "Warm time against hand-jitted code": ["speed.py"],
@@ -41,6 +42,8 @@ MODELS = {
     "Gaussian processes beside scikit-learn's": ["gp.py"],
     "Rows from a thousand to a million": ["rows.py"],
     "Rows in pieces: ten thousand to ten million": ["pieces.py"],
+    "A cluster, a driver that is killed, several devices": ["cluster.py"],
+    "Pieces, clusters and checkpoints that go wrong": ["bad_pieces.py"],
     "Classification on published splits, every family and peers": ["classification.py"],
     "Hard and bad tables": ["bad_tables.py"],
     "scikit-learn's own checks": ["check_estimators.py"],
@@ -57,6 +60,7 @@ HARD = {
     "What looking for other modes costs": ["looking.py"],
     "What is said, case by case": ["sentences.py"],
     "Centred or not": ["centring.py"],
+    "Few groups of few rows: trusted, but wrong": ["few_groups.py"],
 }
 PAGES = {
     "core": ("core", CORE, "bench"),

@@ -69,6 +69,8 @@ def _run_options(parser: argparse.ArgumentParser, quick: bool) -> None:
     folder = Path(f"{RESULTS}-quick") if quick else RESULTS
     add("--out", type=Path, default=folder, help="results folder (default: %(default)s)")
     add("--jobs", type=int, metavar="N", help="processes, one set each (CPU)")
+    about = "a Dask scheduler, tcp://host:8786: its workers instead of processes"
+    add("--cluster", metavar="ADDRESS", help=about)
     add("--seed", type=int, default=0, help="of splits, starts and draws (default: 0)")
     add("--retry-failed", action="store_true", help="try rows again that failed")
     if not quick:
@@ -111,8 +113,9 @@ def _quick(options: argparse.Namespace) -> int:
 
 def _run(options: argparse.Namespace, *plans: Plan) -> int:
     """1 when nothing came out: scripts look at that, people at the sentence."""
-    how = {"retry_failed": options.retry_failed, "command": options.command}
-    counts = [run(plan, options.out, jobs=options.jobs, **how) for plan in plans]
+    how = {"jobs": options.jobs, "cluster": options.cluster}
+    how |= {"retry_failed": options.retry_failed, "command": options.command}
+    counts = [run(plan, options.out, **how) for plan in plans]
     rows, failed = map(sum, zip(*counts, strict=True))
     if failed:
         print(

@@ -6,29 +6,23 @@ import datetime
 import hashlib
 import importlib.metadata
 import json
-import multiprocessing
 import os
 import platform
-import queue
 import sys
-import threading
 import time
-from collections.abc import Callable
-from concurrent.futures import ProcessPoolExecutor
-from concurrent.futures.process import BrokenProcessPool
 from pathlib import Path
 from typing import Any, NamedTuple
 
 import mixvi
 from mixvi import InputError
 
-from . import data, fitting
+from . import data, fitting, workers
 from .experiments import ALL_METHODS, EXPERIMENTS, Settings, Task
 from .registry import REGISTRY
 from .results import Record, Results
 
 MOST_SPLITS = 100
-PIECE = 5  # splits that a process takes at a time
+PIECE = 5  # splits that a process takes at a time; on a cluster one, so that little is lost
 PACKAGES = ("jax", "jaxlib", "numpy", "scipy", "scikit-learn")
 
 
@@ -130,14 +124,18 @@ def run(
     folder: Path,
     *,
     jobs: int | None = None,
+    cluster: str | None = None,
     retry_failed: bool = False,
     command: str = "",
     progress: bool = True,
 ) -> Counts:
     """Everything of the plan that the folder does not hold yet, appended to it row by row.
 
-    `jobs` processes work on pieces of a set at a time; None: one for each core.
+    `jobs` processes work on pieces of a set at a time; None: one for each core. `cluster`: the
+    address of a Dask scheduler, whose workers do that instead.
     """
+    if cluster is not None and jobs is not None:
+        raise InputError("--jobs counts processes of this machine: leave it out with --cluster.")
     about = _about(plan.settings, command)
     jobs = _checked_jobs(jobs)
     tasks, missing = plan.tasks(about["run"])
@@ -162,11 +160,15 @@ def run(
             if kind == "rows":
                 display.advance(len(results.done) - before, records)
 
-        with Workers(min(jobs, len(pieces(left)))) as workers:
-            workers.run(sized(left), emit)
-            done = set(results.done)
+        each = PIECE if cluster is None else 1
+        with workers.opened(min(jobs, len(pieces(left, each))), cluster) as at_work:
+            at_work.run(sized(left), emit)
             left = [dataclasses.replace(task, size=results.size(task.name)) for task in left]
-            workers.run([(fitting.run_task, piece, done) for piece in pieces(left)], emit)
+            work = [
+                (fitting.run_task, piece, results.done & set(piece.row_keys()))
+                for piece in pieces(left, each)
+            ]
+            at_work.run(work, emit)
         display.end()
         return Counts(len(wanted), results.n_failed(wanted))
 
@@ -186,12 +188,12 @@ def sized(tasks: list[Task]) -> list[tuple]:
     return [(fitting.choose, task) for task in sorted(several, key=_cost, reverse=True)]
 
 
-def pieces(tasks: list[Task]) -> list[Task]:
+def pieces(tasks: list[Task], each: int = PIECE) -> list[Task]:
     """A few splits each, the longest first, so that no process ends alone."""
     found = [
-        dataclasses.replace(task, splits=task.splits[first : first + PIECE])
+        dataclasses.replace(task, splits=task.splits[first : first + each])
         for task in tasks
-        for first in range(0, len(task.splits), PIECE)
+        for first in range(0, len(task.splits), each)
     ]
     return sorted(found, key=_cost, reverse=True)
 
@@ -199,7 +201,7 @@ def pieces(tasks: list[Task]) -> list[Task]:
 def _about(settings: Settings, command: str) -> Record:
     """The full configuration of a run. Its id, a hash of all that matters, is in every row."""
     versions = {"python": platform.python_version(), "mixvi": mixvi.__version__}
-    versions["source"] = _source()
+    versions["source"] = workers.source()
     for name in PACKAGES:
         with contextlib.suppress(importlib.metadata.PackageNotFoundError):
             versions[name] = importlib.metadata.version(name)
@@ -208,15 +210,6 @@ def _about(settings: Settings, command: str) -> Record:
     digest = hashlib.sha256(json.dumps(about, sort_keys=True).encode()).hexdigest()[:12]
     now = datetime.datetime.now(datetime.UTC).isoformat(timespec="seconds")
     return {"run": digest, "started": now, "command": command} | about
-
-
-def _source() -> str:
-    """A hash of the source: between two releases the version alone says little."""
-    digest = hashlib.sha256()
-    for package in (Path(mixvi.__file__).parent, Path(__file__).parent):
-        for path in sorted(package.rglob("*.py")):
-            digest.update(path.relative_to(package).as_posix().encode() + path.read_bytes())
-    return digest.hexdigest()[:12]
 
 
 def _cost(task: Task) -> int:
@@ -229,80 +222,6 @@ def _cost(task: Task) -> int:
     if task.experiment == "robust_gp":
         return rows * record.n_train
     return rows if record.n_classes <= 2 else 10 * rows * record.n_classes
-
-
-# --- several processes ------------------------------------------------------------------------
-
-_outbox: Any = None
-# glibc gives large arrays that are freed back to the system at once, and the next operation pays
-# for the same pages again: passes over 1000 draws then take 1.7 times as long. Read at its start by
-# a process that is spawned; unknown elsewhere.
-KEEP_FREED = {"MALLOC_TRIM_THRESHOLD_": str(2**28), "MALLOC_MMAP_THRESHOLD_": str(2**25)}
-
-
-def _open_worker(outbox: Any) -> None:
-    global _outbox
-    _outbox = outbox
-    threading.Thread(target=end_with_parent, args=(os.getppid(),), daemon=True).start()
-
-
-def end_with_parent(parent: int) -> None:
-    """A parent that was killed cannot tell its workers, and nobody would read their rows."""
-    while os.getppid() == parent:
-        time.sleep(1.0)
-    os._exit(1)
-
-
-def _work(function: Callable, task: Task, *rest: Any) -> None:
-    function(task, *rest, lambda kind, records: _outbox.put((kind, records)))
-
-
-class Workers:
-    """Processes that make rows; this process alone writes them. One job needs no other process."""
-
-    def __init__(self, jobs: int):
-        self.pool, self.outbox = None, None
-        if jobs > 1:
-            for name, value in KEEP_FREED.items():
-                os.environ.setdefault(name, value)
-            context = multiprocessing.get_context("spawn")
-            self.outbox = context.Queue()
-            self.pool = ProcessPoolExecutor(jobs, context, _open_worker, (self.outbox,))
-
-    def __enter__(self) -> "Workers":
-        return self
-
-    def __exit__(self, kind: Any, *_: Any) -> None:
-        if self.pool is None:
-            return
-        self.pool.shutdown(wait=kind is None, cancel_futures=True)
-        for process in multiprocessing.active_children() if kind is not None else ():
-            process.terminate()
-
-    def run(self, work: list[tuple], emit: fitting.Emit) -> None:
-        """`work`: a function, a task and what else it takes; all get `emit` last."""
-        if self.pool is None:
-            for function, *arguments in work:
-                function(*arguments, emit)
-            return
-        assert self.outbox is not None
-        pending = [self.pool.submit(_work, *one) for one in work]
-        try:
-            while pending:
-                with contextlib.suppress(queue.Empty):
-                    emit(*self.outbox.get(timeout=0.2))
-                for future in [one for one in pending if one.done()]:
-                    future.result()
-                    pending.remove(future)
-            while True:
-                emit(*self.outbox.get(timeout=0.2))
-        except queue.Empty:
-            pass
-        except BrokenProcessPool as err:
-            raise InputError(
-                "a worker process was killed (out of memory?): what was finished is saved; the "
-                "same command goes on, perhaps with fewer --jobs."
-            ) from err
 
 
 # --- progress ---------------------------------------------------------------------------------

@@ -20,6 +20,7 @@ LINK = re.compile(r"(?<!!)\[[^\]]*\]\(([^)\s]+)\)")
 PICTURE = re.compile(r"!\[([^\]]*)\]\(([^)\s]+)\)")
 # Of a page that is about other libraries: its code runs where these are installed.
 NEEDS = {"docs/numpyro.md": ("numpyro",), "docs/pymc.md": ("pymc", "bambi")}
+NEEDS |= {"docs/migrating/numpyro.md": ("numpyro",), "docs/migrating/pymc.md": ("pymc",)}
 NEEDS |= {"docs/pieces.md": ("pyarrow",)}
 LIBRARIES = ("arviz", "numpyro", "pandas", "pymc")
 # Warnings of theirs, not of ours.
@@ -28,7 +29,7 @@ THEIRS = ("ignore::FutureWarning", "ignore::DeprecationWarning", "ignore:::pyten
 KINDS = {"python", "text", "", "py", "sh", "bash", "console", "toml", "json", "yaml", "csv"}
 KINDS |= {"{toctree}", "{include}", "{eval-rst}"}
 # Run by a test of its own, with its commands.
-ELSEWHERE = ("tables.md",)
+ELSEWHERE = ("docs/tables.md",)
 # Tables of measurements and the paper's report have no code.
 PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "CHANGELOG.md")]
 PAGES += [path for path in sorted(DOCS.rglob("*.md")) if "_build" not in path.parts]
@@ -42,7 +43,7 @@ def with_code() -> list:
     """Pages with Python blocks; those that take seconds are marked."""
     found = []
     for path in PAGES:
-        if "```python" in path.read_text(encoding="utf-8") and path.name not in ELSEWHERE:
+        if "```python" in path.read_text(encoding="utf-8") and relative(path) not in ELSEWHERE:
             marks: list = [pytest.mark.slow] if path.parent.name == "cookbook" else []
             marks += [pytest.mark.filterwarnings(*THEIRS)] if relative(path) in NEEDS else []
             found.append(pytest.param(relative(path), marks=marks))
@@ -81,9 +82,14 @@ def test_pages_are_whole(path):
     for about, target in PICTURE.findall(prose):
         assert about, f"{target}: say what the picture shows"
         assert_a_picture(path.parent / target)
+    assert re.findall(r"^.*(?:~~~| ```).*$", FENCE.sub("", text), re.MULTILINE) == []
     for kind in FENCE.finditer(text):
         assert kind[1] in KINDS, f"{kind[1]}: nothing runs such a cell"
-        if kind[1] == "py":  # another library's: it must at least be Python
+        plain = kind[0].startswith(f"```{kind[1]}\n") or kind[1].startswith("{")
+        assert plain, f"{kind[0].splitlines()[0]}: more than a word, so that nothing runs it"
+        # A cell is code or what it prints: a bare fence may hold no Python that nothing runs.
+        assert kind[1] or not re.search(r"^(import|from) | = \w+\.\w+\(", kind[0], re.MULTILINE)
+        if kind[1] == "py":  # another library's, or a machine's: it must at least be Python
             ast.parse(kind[0].removeprefix("```py").removesuffix("```"))
 
 
@@ -94,7 +100,14 @@ def anchors_of(path: pathlib.Path) -> set[str]:
 
 
 def test_a_broken_page_is_seen(tmp_path):
-    for text in ("[x](nowhere.md)", "[x](#nowhere)", "![x](nowhere.png)", "```julia\n1\n```"):
+    fences = (
+        "```julia\n1\n```",
+        "~~~python\n1\n~~~",
+        "- ```python\n  1\n  ```",
+        "```\nimport x\n```",
+        "```python x\n1\n```",
+    )
+    for text in ("[x](nowhere.md)", "[x](#nowhere)", "![x](nowhere.png)", *fences):
         page = tmp_path / "page.md"
         page.write_text(f"# Page\n\n{text}\n")
         with pytest.raises((AssertionError, FileNotFoundError)):

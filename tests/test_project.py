@@ -1,5 +1,6 @@
 """What can rot beside the code: versions, extras, floors, what is handed out, what pages name."""
 
+import ast
 import pathlib
 import re
 import subprocess
@@ -11,6 +12,7 @@ import pytest
 
 import distribution
 import environments
+import imports
 import mixvi
 import tidy_files
 
@@ -97,6 +99,24 @@ def test_the_sdist_holds_what_its_tests_need():
     # Wherever there is code there is something to hand out.
     code = {path.parent.name for path in ROOT.glob("[!.]*/*.py")} - {"build", "dist", "report"}
     assert code <= set(included)
+
+
+def test_what_imports_cost_is_shown_of_every_adaptor():
+    page = text("docs/results/parts/imports.md")
+    found = {f"mixvi.interop.{path.stem}" for path in (ROOT / "src/mixvi/interop").glob("[!_]*.py")}
+    assert found <= set(imports.ADAPTORS)
+    for name in imports.ADAPTORS:
+        assert f"| `{name}` |" in page, name
+
+
+def test_every_folder_of_tests_runs_alone():
+    """pytest loads its conftest.py before jaxtyping can look at what that imports."""
+    for path in (ROOT / "tests").rglob("conftest.py"):
+        body = ast.parse(path.read_text(encoding="utf-8")).body
+        for node in body:
+            if isinstance(node, ast.Import | ast.ImportFrom):
+                said = ast.unparse(node)
+                assert not re.search(r"\b(mixvi|reproduction)\b", said), f"{path}: {said}"
 
 
 def test_targets_of_make_that_are_named_exist():

@@ -2,9 +2,8 @@
 
 import os
 import signal
-import subprocess
-import sys
 
+import jax
 import jax.numpy as jnp
 import numpy as np
 import pytest
@@ -36,18 +35,6 @@ LEARNT = mixvi.Additive(
     lambda w, hyper: 1.5 * hyper - 0.5 * jnp.exp(hyper) * (w @ w) - 0.1 * hyper**2,
     lambda w, hyper, rows: log_likelihood(w, rows),
 )
-
-
-@pytest.fixture(scope="module")
-def client():
-    os.environ["PYTHONPATH"] = os.pathsep.join(sys.path)
-    with (
-        distributed.LocalCluster(
-            n_workers=2, threads_per_worker=1, dashboard_address=None
-        ) as workers,
-        distributed.Client(workers) as client,
-    ):
-        yield client
 
 
 def on_dask(chunks=400, columns=2):
@@ -149,81 +136,82 @@ def test_a_scheduler_that_is_not_there(monkeypatch):
         cluster.dask("tcp://127.0.0.1:1", on_dask())
 
 
-# --- many problems ------------------------------------------------------------------------------
+def test_a_client_that_is_none(monkeypatch):
+    with distributed.Client(processes=False, n_workers=1, dashboard_address=":0") as alone:
+        pass
+    with pytest.raises(mixvi.InputError, match="the client is closed"):
+        cluster.dask(alone, on_dask())
 
 
-def counts(w, data):
-    return (data * w - jnp.exp(w)).sum() - 0.5 * w @ w
+def programs():
+    from mixvi._density import _jax
 
-
-def problems(n=30):
-    return np.random.default_rng(1).poisson(3.0, (n, 4, 2)).astype(float)
-
-
-@pytest.mark.slow
-def test_many_problems_are_those_of_one_process(client, tmp_path):
-    seen = []
-    found = cluster.fit_many(
-        client,
-        counts,
-        np.zeros(2),
-        problems(),
-        tmp_path,
-        batch=8,
-        progress=lambda done, n: seen.append((done, n)),
-    )
-    here = mixvi.fit_many(counts, np.zeros(2), problems())
-    np.testing.assert_allclose(found.mean, [post.flat_mean for post in here], atol=1e-10)
-    np.testing.assert_allclose(found.std, [post.law.std for post in here], rtol=1e-10)
-    assert found.trust.tolist() == [post.trust for post in here]
-    assert found.names == here.names
-    assert (len(found), seen[-1], len(seen)) == (30, (30, 30), 4)
-    (tmp_path / "batch-000002.npz").unlink()
-    again = cluster.fit_many(client, counts, np.zeros(2), problems(), tmp_path, batch=8)
-    np.testing.assert_array_equal(again.mean, found.mean)
-    with pytest.raises(mixvi.InputError, match="results of other data"):
-        cluster.fit_many(client, counts, np.zeros(2), problems() + 1, tmp_path, batch=8)
-    with pytest.raises(mixvi.InputError, match="another init or other options"):
-        cluster.fit_many(client, counts, np.zeros(2), problems(), tmp_path, batch=8, key=3)
-    with pytest.raises(mixvi.InputError, match="of 30 problems, not 20"):
-        cluster.fit_many(client, counts, np.zeros(2), problems(20), tmp_path, batch=8)
-
-
-DRIVER = """
-import sys
-import jax.numpy as jnp
-import numpy as np
-from distributed import Client, LocalCluster
-from mixvi import cluster
-
-def counts(w, data):
-    return (data * w - jnp.exp(w)).sum() - 0.5 * w @ w
-
-if __name__ == "__main__":
-    data = np.random.default_rng(1).poisson(3.0, (30, 4, 2)).astype(float)
-    with LocalCluster(n_workers=1, threads_per_worker=1, processes=False,
-                      dashboard_address=None) as workers, Client(workers) as client:
-        def told(done, n):
-            print(done, flush=True)
-        cluster.fit_many(client, counts, np.zeros(2), data, sys.argv[1], batch=5, progress=told)
-"""
+    return sum(len(one._programs) for one in _jax._traces.values())
 
 
 @pytest.mark.slow
-def test_killed_in_the_middle_it_goes_on(client, tmp_path):
-    whole = cluster.fit_many(client, counts, np.zeros(2), problems(), tmp_path / "whole", batch=5)
-    folder = tmp_path / "killed"
-    driver = subprocess.Popen([sys.executable, "-c", DRIVER, folder], stdout=subprocess.PIPE)
-    assert driver.stdout is not None
-    for line in driver.stdout:
-        if int(line) >= 10:
-            break
-    driver.send_signal(signal.SIGKILL)
-    driver.wait()
-    driver.stdout.close()
-    there = {path: path.stat().st_mtime_ns for path in folder.glob("batch-*.npz")}
-    assert 2 <= len(there) < 6
-    found = cluster.fit_many(client, counts, np.zeros(2), problems(), folder, batch=5)
-    assert all(path.stat().st_mtime_ns == then for path, then in there.items())
-    for name in ("mean", "std", "elbo", "converged", "trust", "status"):
-        np.testing.assert_array_equal(getattr(found, name), getattr(whole, name))
+def test_a_row_more_compiles_nothing():
+    """Nor does the same function again, which travels every time."""
+    with distributed.Client(n_workers=1, threads_per_worker=1, dashboard_address=":0") as alone:
+
+        def again(n):
+            x, y = np.resize(X, (n, 3)), np.resize(Y, n)
+            cut = (n - 800, 500, 300)
+            rows = {"x": da.from_array(x, chunks=(cut, 3)), "y": da.from_array(y, chunks=(cut,))}
+            mixvi.fit(MODEL, np.zeros(3), cluster.dask(alone, rows))
+            (made,) = alone.run(programs).values()
+            return made
+
+        made = again(1500)
+        assert made > 0
+        assert [again(n) for n in (1501, 1499, 1500)] == [made] * 3
+
+
+def test_a_piece_is_of_one_partition():
+    """However many rows there are: small partitions are not filled up to the usual number."""
+    with distributed.Client(processes=False, n_workers=1, dashboard_address=":0") as alone:
+        x = da.from_array(np.zeros((4000, 3)), chunks=(40, 3))
+        data = cluster.dask(alone, {"x": x})
+        assert (data.n_rows, data.n_pieces, data.piece_rows) == (4000, 100, 64)
+        assert cluster.dask(alone, {"x": x}, rows=32).n_pieces == 200
+        # The address is enough, and leaves the user's own default client alone.
+        assert cluster.dask(alone.scheduler.address, {"x": x}).n_rows == 4000
+        assert distributed.default_client() is alone
+
+
+@pytest.mark.slow
+def test_functions_that_hold_things(client):
+    """Arrays, objects by their methods, jitted functions: the same numbers."""
+
+    class Scaled:
+        def __init__(self, scale):
+            self.scale = scale
+
+        def prior(self, w):
+            return -0.5 * self.scale * (w @ w)
+
+        def by_row(self, w, rows):
+            return self.scale * log_likelihood(w, rows)
+
+    ones, expected = np.ones(3), mixvi.laplace(MODEL, np.zeros(3), ROWS)
+    its = Scaled(1.0)
+    for model in (
+        mixvi.Additive(lambda w: -0.5 * (ones * w) @ w, log_likelihood),
+        mixvi.Additive(its.prior, its.by_row),
+        mixvi.Additive(jax.jit(lambda w: -0.5 * (w @ w)), jax.jit(log_likelihood)),
+    ):
+        post = mixvi.laplace(model, np.zeros(3), cluster.dask(client, on_dask()))
+        np.testing.assert_allclose(post.mean, expected.mean, atol=1e-10)
+
+
+@pytest.mark.slow
+def test_partitions_of_other_types_and_none(client):
+    """Whole numbers in one, single precision in another, none in the third."""
+    parts = [
+        {"x": X[:500], "y": Y[:500].astype(int)},
+        {"x": X[:0], "y": Y[:0]},
+        {"y": Y[500:].astype("f4"), "x": X[500:]},
+    ]
+    data = cluster.dask(client, [delayed(one) for one in parts])
+    assert repr(data) == "Pieces of 1,500 rows: data.x (3,) float64, data.y float64"
+    assert_same(mixvi.fit(MODEL, np.zeros(3), data), mixvi.fit(MODEL, np.zeros(3), ROWS))

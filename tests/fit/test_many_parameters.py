@@ -288,6 +288,8 @@ BAD = {
         dict(family="eig"),
         'family="eig" needs a dense root; with this structure there are',
     ),
+    "mixture": (dict(family="mixture"), 'family="mixture" needs a dense root'),
+    "minibatch": (dict(minibatch=100), "minibatch= goes with dense roots alone"),
     "draws": (dict(draws=100), "expectations are by quadrature: leave draws= out"),
     "restarts": (dict(n_restarts=2), "n_restarts= goes with dense roots alone"),
     "repair": (dict(on_indefinite="damp"), "on_indefinite= repairs dense Hessians alone"),

@@ -13,6 +13,7 @@ import pytest
 import mixvi
 from reproduction import fitting
 from reproduction import run as driver
+from reproduction import workers as at_work
 from reproduction.experiments import BEST, PAPER, Settings, Task
 from reproduction.results import Results, key, read
 
@@ -255,7 +256,7 @@ def test_pieces_hold_every_split_once():
 def test_a_worker_does_not_outlive_its_run():
     """Killed, a run cannot tell its workers: they see it themselves."""
     worker = (
-        "import os, threading, time\nfrom reproduction.run import end_with_parent\n"
+        "import os, threading, time\nfrom reproduction.workers import end_with_parent\n"
         "threading.Thread(target=end_with_parent, args=(os.getppid(),), daemon=True).start()\n"
         "print('works', flush=True); time.sleep(600)"
     )
@@ -271,10 +272,10 @@ def test_a_worker_does_not_outlive_its_run():
 
 
 def test_a_killed_worker_is_told(monkeypatch):
-    monkeypatch.setattr(driver, "_work", _die)
+    monkeypatch.setattr(at_work, "_work", _die)
     task = Task("toy", "mixture", (0,), ("laplace",), Settings(BEST), "run")
-    with driver.Workers(2) as workers, pytest.raises(mixvi.InputError, match="was killed"):
-        workers.run([(fitting.run_task, task, set())] * 2, lambda *_: None)
+    with at_work.Processes(2) as found, pytest.raises(mixvi.InputError, match="was killed"):
+        found.run([(fitting.run_task, task, set())] * 2, lambda *_: None)
 
 
 def _die(*_):

@@ -7,7 +7,8 @@ sys.path.insert(0, str(Path(__file__).parent))
 
 from table_cases import FEATURES, only, people, written
 
-from mixvi import tables
+# `mixvi` is imported in the fixtures: pytest loads this file first where it is told this folder
+# alone, before jaxtyping has its hook in place.
 
 
 @pytest.fixture(autouse=True)
@@ -29,6 +30,8 @@ def data(tmp_path_factory):
 @pytest.fixture(scope="session")
 def fitted(data):
     """A model of each target, straight lines, for tests that look at one thing."""
+    from mixvi import tables
+
     return {
         target: tables.fit_table(data / f"{target}.csv", tables.Asked(target, basis="linear"))
         for target in ("did", "spent", "visits")
@@ -37,6 +40,8 @@ def fitted(data):
 
 @pytest.fixture(scope="session")
 def saved(fitted, data):
+    from mixvi import tables
+
     for target, one in fitted.items():
         tables.save(one.model, data / f"{target}.mvi")
     return data

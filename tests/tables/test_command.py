@@ -4,6 +4,7 @@ import csv
 import io
 import json
 import os
+import re
 import subprocess
 import sys
 
@@ -179,6 +180,32 @@ def test_a_verdict_that_is_bad_has_a_code_of_its_own(saved, capsys, monkeypatch)
     explain = ran(capsys, "explain", saved / "did.mvi")
     assert explain.code == 3
     assert "Do not trust this model" in explain.out
+
+
+def test_classes_that_are_all_but_separated(tmp_path, capsys):
+    """The posterior is lopsided and its Gaussian rejected, but classes of rows left out are right,
+    and their probabilities hold: that is no model to be thrown away."""
+    rng = np.random.default_rng(0)
+    kind = np.repeat(["a", "b", "c"], 30)
+    x = np.repeat([0.0, 4.0, 8.0], 30) + rng.standard_normal(90)
+    z = np.repeat([0.0, 3.0, 0.0], 30) + rng.standard_normal(90)
+    table = {"x": [f"{one:.3f}" for one in x], "z": [f"{one:.3f}" for one in z], "kind": [*kind]}
+    written(tmp_path / "t.csv", table)
+    fit = ran(capsys, "fit", "t.csv", "-t", "kind", "--basis", "linear", "--no-report")
+    assert ran(capsys, "explain", "t.mvi", "--json").json["posterior"]["trust"] == "reject"
+    assert fit.code == 0
+    assert "Take its classes, but not its bands" in fit.out
+    assert "not its bands or small probabilities" in fit.out
+
+
+def test_intervals_that_do_not_hold_say_how_many_they_hold(tmp_path, capsys):
+    rng = np.random.default_rng(0)  # Gaussian noise is assumed, and this has no tails at all
+    table = {"x": [f"{one:.3f}" for one in rng.random(200)]}
+    table["y"] = [f"{one:.3f}" for one in rng.random(200)]
+    written(tmp_path / "t.csv", table)
+    args = ("fit", "t.csv", "-t", "y", "--basis", "linear", "--noise", "gaussian", "--no-report")
+    fit = ran(capsys, *args)
+    assert re.search(r"90% intervals hold (9[5-9]|100)% of the rows that it has not seen", fit.out)
 
 
 def test_filling_is_remembered(tmp_path, capsys):

@@ -101,7 +101,7 @@ class SteinState:
     @property
     def gradient(self) -> float:
         """The largest, per standard deviation."""
-        return _gradient(self.shape).largest()
+        return shape_gradient(self.shape).largest()
 
 
 def stein(
@@ -134,14 +134,14 @@ def stein(
     def ended(code: Code, move: Move | None = None) -> SteinState:
         at = there = (mean, root)
         if move is not None:
-            there = _moved(mean, root, *_cut(move, reach)[:2])
+            there = moved(mean, root, *within_reach(move, reach)[:2])
         return SteinState(density, learnt, *there, at, shape, past, gain, n_passes, code)
 
     if not shape.finite:
         return ended(Code.NON_FINITE_DRAWS)
     while True:
-        gradient = _gradient(shape)
-        move = _move(shape, gradient, past, reach)
+        gradient = shape_gradient(shape)
+        move = best_move(shape, gradient, past, reach)
         gain = _gain_left(shape, gradient, move)
         told(ended(Code.INTERRUPTED), rule)
         if _settled(shape, gradient, move, gain, stop, density.resolution):
@@ -150,13 +150,13 @@ def stein(
             return ended(Code.BOUND_STUCK)
         if n_passes >= stop.max_steps:
             return ended(Code.BOUND_OUT_OF_STEPS)
-        cut, factor, length = _cut(move, reach)
+        cut, factor, length = within_reach(move, reach)
         rise = 0.5 * cut.dot(gradient)  # along a parabola whose top is the move's end
-        new_mean, new_root = _moved(mean, root, cut, factor)
+        new_mean, new_root = moved(mean, root, cut, factor)
         new, n_passes = shape_at(new_mean, new_root), n_passes + 1
         ratio = _ratio(shape, new, rise, density.resolution)
         if ratio > ACCEPT:
-            past.learn(cut, gradient.plus(-1.0, _gradient(new)))
+            past.learn(cut, gradient.plus(-1.0, shape_gradient(new)))
             mean, root, shape = new_mean, new_root, new
             if ratio > GOOD:
                 reach = min(2 * reach, LONGEST_REACH)
@@ -211,15 +211,15 @@ def _gain_left(shape: Shape, gradient: Move, move: Move) -> float:
     return max(shape.gain_mean + shape.gain_root, 0.5 * move.dot(gradient))
 
 
-def _gradient(shape: Shape) -> Move:
+def shape_gradient(shape: Shape) -> Move:
     return Move(shape.pull, np.eye(len(shape.pull)) - shape.bend)
 
 
-def _moved(mean: Vector, root: Square, move: Move, factor: Square) -> tuple[Vector, Square]:
+def moved(mean: Vector, root: Square, move: Move, factor: Square) -> tuple[Vector, Square]:
     return mean + root @ move.mean, root @ factor
 
 
-def _move(shape: Shape, gradient: Move, past: Past, reach: float) -> Move:
+def best_move(shape: Shape, gradient: Move, past: Past, reach: float) -> Move:
     """The quasi-Newton step, or the plain Stein step where nothing is remembered or what is
     remembered points downhill."""
     values, vectors = shape.axes
@@ -247,7 +247,7 @@ def _move(shape: Shape, gradient: Move, past: Past, reach: float) -> Move:
     return Move(newton(gradient).mean, (vectors * logs) @ vectors.T)
 
 
-def _cut(move: Move, reach: float) -> tuple[Move, Square, float]:
+def within_reach(move: Move, reach: float) -> tuple[Move, Square, float]:
     """The move within reach, the exponential of its log root, and its size."""
     values, vectors = np.linalg.eigh(move.log_root)
     of_mean = max(0.5 * np.abs(move.mean).max() / reach, 1.0)

@@ -4,7 +4,7 @@ are those with a structure (`_structured`: sparse, low rank).
 The one place that tells them apart. Arrays may be NumPy's or JAX's.
 """
 
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 from jaxtyping import Float, Int
@@ -12,9 +12,13 @@ from jaxtyping import Float, Int
 from ._structured import StructuredRoot
 from ._triangular import is_triangular
 
-Root = Float[Any, "dim dim"] | Float[Any, " dim"] | StructuredRoot
-# Of some parameters: the rows that belong to them.
-RowsOfRoot = Float[Any, "some dim"] | Float[Any, " some"] | StructuredRoot
+if TYPE_CHECKING:  # which of the three a root is depends on the problem, not on the code
+    Root = Any
+    RowsOfRoot = Any
+else:
+    Root = Float[Any, "dim dim"] | Float[Any, " dim"] | StructuredRoot
+    # Of some parameters: the rows that belong to them.
+    RowsOfRoot = Float[Any, "some dim"] | Float[Any, " some"] | StructuredRoot
 Vector = Float[Any, " some"]
 Rows = Float[Any, "*n dim"]
 

@@ -115,8 +115,12 @@ class LinearPredictor:
                 "each of two or more predictors, not "
                 + (f"of shape {w.shape}." if hasattr(w, "shape") else "a container of several.")
             )
-        if self.is_sparse:
-            return self._of_sparse(w, extra)
+        if self.is_sparse and w.ndim != 1:
+            raise InputError(
+                "LinearPredictor: sparse arrays go with one predictor per observation."
+            )
+        if hasattr(self.design, "tocoo"):
+            return self._likelihoods(self._sparse_predictor(w), extra)
         design = self._design(w.dtype, extra)
         if w.shape[-1] != design.shape[1]:
             raise InputError(
@@ -126,6 +130,8 @@ class LinearPredictor:
         return self._likelihoods(design @ w.T, extra)
 
     def prior(self, w: Any, *extra: Any) -> Float[Array, ""]:
+        if hasattr(self.prior_precision, "tocoo"):
+            return self._sparse_prior(w, extra)
         return self._prior(w.ravel(), None, 1 if w.ndim == 1 else w.shape[0], extra)
 
     @property
@@ -133,28 +139,18 @@ class LinearPredictor:
         """Whether an array of it is one of SciPy's sparse ones."""
         return any(hasattr(one, "tocsr") for one in (self.design, self.prior_precision))
 
-    def _of_sparse(self, w: Any, extra: tuple) -> Float[Array, ""]:
-        """At one point: products by the nonzeros."""
-        if w.ndim != 1:
-            raise InputError(
-                "LinearPredictor: sparse arrays go with one predictor per observation."
-            )
-        design, given = self.design, self.prior_precision
-        if hasattr(design, "tocoo"):
-            coo = design.tocoo()
-            eta = jnp.zeros(coo.shape[0], w.dtype).at[coo.row].add(coo.data * w[coo.col])
-        else:
-            eta = self._design(w.dtype, extra) @ w
-        if hasattr(given, "tocoo"):
-            coo, factor = given.tocoo(), cholesky(given.tocsc())
-            form = ((coo.data * w[coo.row]) * w[coo.col]).sum()
-            log_det = math.nan if factor is None else factor.log_det
-            own = 0.5 * (log_det - form - w.size * math.log(2 * math.pi))
-            if self.log_hyper_prior is not None:
-                own = own + self.log_hyper_prior(*extra)
-        else:
-            own = self._prior(w, None, 1, extra)
-        return self._likelihoods(eta, extra).sum() + own
+    def _sparse_predictor(self, w: Any) -> Float[Array, " n"]:
+        """`Phi w` at one point, by the nonzeros of the design."""
+        coo = self.design.tocoo()
+        return jnp.zeros(coo.shape[0], w.dtype).at[coo.row].add(coo.data * w[coo.col])
+
+    def _sparse_prior(self, w: Any, extra: tuple) -> Float[Array, ""]:
+        """`log N(w; 0, Lambda^-1)` at one point, by the nonzeros of Lambda."""
+        coo, factor = self.prior_precision.tocoo(), cholesky(self.prior_precision.tocsc())
+        form = ((coo.data * w[coo.row]) * w[coo.col]).sum()
+        log_det = math.nan if factor is None else factor.log_det
+        own = 0.5 * (log_det - form - w.size * math.log(2 * math.pi))
+        return own if self.log_hyper_prior is None else own + self.log_hyper_prior(*extra)
 
     def expected_by_row(
         self,

@@ -8,7 +8,7 @@ from typing import Any, NamedTuple, TypeVar
 
 import jax.tree_util as jtu
 import numpy as np
-from jaxtyping import Float, PyTree
+from jaxtyping import Float, Int, PyTree
 
 from .._errors import InputError
 from .._watch import READING, stage
@@ -26,11 +26,13 @@ UNITS = {"KiB": 2**10, "MiB": 2**20, "GiB": 2**30}
 
 class Piece(NamedTuple):
     """`rows`: a pytree of arrays of one number of rows. `n` of them count: the last one is repeated
-    to fill the piece up. `is_first`: it comes with the prior."""
+    to fill the piece up. `is_first`: it comes with the prior. `weight`: of each row, where rows
+    drawn at random stand for all."""
 
     rows: PyTree
     n: Any
     is_first: Any
+    weight: Any = np.float64(1.0)
 
 
 class Pieces:
@@ -62,6 +64,9 @@ class Pieces:
     >>> pieces.n_rows, post.mean.shape
     (999, (3,))
     """
+
+    # Whether rows can be drawn from them on this machine.
+    gives_rows = True
 
     def __init__(self, source: Source, rows: int | None, memory: int | str):
         if rows is not None and (isinstance(rows, bool) or not isinstance(rows, int) or rows < 1):
@@ -220,6 +225,29 @@ class Pieces:
             yield look(piece, before)
             before += int(piece.n)
 
+    @property
+    def is_at_hand(self) -> bool:
+        """Any row can be had without reading those before it."""
+        looked_at = self.layout  # which keeps what fits into memory
+        return not self._source.is_slow or (looked_at is not None and self._kept is not None)
+
+    def taken(self, places: Int[np.ndarray, " some"]) -> PyTree:
+        """The rows at these places, which go up; of files by reading them once."""
+        layout, size = self.layout, self.piece_rows
+        parts: list[list[np.ndarray]] = []
+        if isinstance(self._source, Arrays):
+            parts = [self._source.at(places)]
+        elif self._kept is not None:
+            pieces, first = np.unique(places // size, return_index=True)
+            both = zip(pieces, np.split(places % size, first[1:]), strict=True)
+            parts = [_rows_of(self._kept[k], mine) for k, mine in both]
+        else:
+            for mine in self.each(lambda piece, before: _within(piece, places, before)):
+                parts += mine
+        columns = zip(layout.dtypes, zip(*parts, strict=True), strict=True)
+        leaves = [np.concatenate(some).astype(dtype, copy=False) for dtype, some in columns]
+        return jtu.tree_unflatten(layout.form.tree, leaves)
+
     # --- the first reading --------------------------------------------------------------------
 
     def _surveyed(self) -> Layout:
@@ -271,6 +299,15 @@ class Pieces:
                 f"data: there were {layout.n_rows:,} rows when they were first read, and now there "
                 f"are {n_rows:,}: they must stay as they are while they are fitted."
             )
+
+
+def _rows_of(piece: Piece, places: np.ndarray) -> list[np.ndarray]:
+    return [one[places] for one in jtu.tree_leaves(piece.rows)]
+
+
+def _within(piece: Piece, places: np.ndarray, before: int) -> list[list[np.ndarray]]:
+    first, last = np.searchsorted(places, [before, before + int(piece.n)])
+    return [_rows_of(piece, places[first:last] - before)] if first < last else []
 
 
 def refuse_pieces(data: Any, whose: str) -> None:

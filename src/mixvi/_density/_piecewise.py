@@ -60,6 +60,11 @@ class Piecewise(Density):
         other.part, other.theta = self.part.at(theta), theta
         return other
 
+    def part_for(self, piece: Piece) -> Any:
+        """What gives the densities of pieces with as many rows as this one."""
+        del piece
+        return self.part
+
     # --- the questions ------------------------------------------------------------------------
 
     def values(self, points):
@@ -131,7 +136,8 @@ class PieceTarget(Target):
                 f"data=Pieces: a piece has {size} rows, but the log likelihood is of shape "
                 f"{rows.shape}: make the design from the data, a function of the rows of a piece."
             )
-        return jnp.where(jnp.arange(size) < self.data.n, rows, 0.0)
+        counted = jnp.where(jnp.arange(size) < self.data.n, rows, 0.0)
+        return self.data.weight * counted
 
     def __call__(self, flat: Float[Array, " dim"]) -> Float[Array, ""]:
         def prior(flat: Any) -> Any:
@@ -159,9 +165,20 @@ def target_of_pieces(target: Target, pieces: Pieces) -> PieceTarget:
     return PieceTarget(**fields | {"data": pieces.first(), "has_data": True})
 
 
+class TracedPieces(Piecewise):
+    """Of a function written with JAX, whose programs are for one number of rows."""
+
+    def __init__(self, pieces: Pieces, target: PieceTarget, kind: Callable, *limits: Any):
+        recipe = functools.partial(kind, target, *limits)
+        super().__init__(pieces, recipe(), recipe)
+        self._part_of = lambda piece: kind(dataclasses.replace(target, data=piece), *limits)
+
+    def part_for(self, piece):
+        return self._part_of(piece)
+
+
 def density_in_pieces(
     target: PieceTarget, pieces: Pieces, dtype: np.dtype, memory: int
 ) -> Piecewise:
     kind = PredictorDensity if target.n_predictors else JaxDensity
-    recipe = functools.partial(kind, target, dtype, memory // AT_ONCE)
-    return Piecewise(pieces, recipe(), recipe)
+    return TracedPieces(pieces, target, kind, dtype, memory // AT_ONCE)

@@ -22,17 +22,15 @@ import numpy as np
 
 from .._arrays._draws import Nodes
 from .._errors import InputError
+from ._probe import probed, same
 from ._protocol import BestGaussian, Density, EvidenceSlopes, Expectation, Points
 
-MAGIC = b"mixvi-checkpoint-1\n"
+MAGIC = b"mixvi-checkpoint-2\n"
 # Of a record: its key, the length of what follows, and its checksum.
 HEAD = struct.Struct("<16sQI")
 # Seconds below which an answer is not worth writing, and bytes a second that a disk takes: an
 # answer that is had faster than it is written is not written either.
 LEAST_SECONDS, DISK = 0.01, 1e8
-# The log density where a fit begins is the same when it is begun again, but for another CPU's
-# rounding.
-SAME = 1e-9
 DRAWS_KNOWN = 16
 
 Arrays = list[np.ndarray]
@@ -46,11 +44,15 @@ class Checkpoint:
         self.path, self.places = path, dict[bytes, tuple[int, int]]()
         self.is_full = False
         try:
-            self.file = open(path, "r+b" if path.exists() else "w+b")  # noqa: SIM115
+            # Without a buffer, which would keep what a full disk has not taken, and try again.
+            self.file = open(path, "r+b" if path.exists() else "w+b", buffering=0)  # noqa: SIM115
         except OSError as err:
-            raise InputError(f"checkpoint: {str(path)!r} cannot be written: {err}.") from err
+            raise _unwritable(path, err) from err
         try:
-            _lock(self.file, path)
+            if not lock(self.file):
+                raise InputError(
+                    f"checkpoint: another fit is writing {str(path)!r}: name a file for each."
+                )
             self._read(about)
         except BaseException:
             self.file.close()
@@ -87,17 +89,32 @@ class Checkpoint:
     def _begin(self, about: dict[str, Any]) -> None:
         self.file.seek(0)
         self.file.truncate()
-        self.file.write(MAGIC + json.dumps(about).encode() + b"\n")
-        self.file.flush()
+        try:
+            self._put(MAGIC + json.dumps(about).encode() + b"\n")
+        except OSError as err:
+            raise _unwritable(self.path, err) from err
+
+    def _put(self, text: bytes) -> None:
+        """All of it, or nothing."""
+        at, left = self.file.tell(), memoryview(text)
+        try:
+            while left:
+                left = left[self.file.write(left) :]
+        except OSError:
+            self.file.truncate(at)
+            self.file.seek(at)
+            raise
 
     def _refuse_another(self, known: dict[str, Any], about: dict[str, Any]) -> None:
-        was, now = known["log_density"], about["log_density"]
+        was, now = known["values"], about["values"]
         if known["parameters"] != about["parameters"]:
             other = "other parameters"
         elif known["start"] != about["start"]:
             other = "another start"
-        elif not abs(now - was) <= SAME * max(1.0, abs(was)):
-            other = f"another log density or other data ({was:.12g} at the start, now {now:.12g})"
+        elif not same(was, now):
+            other = f"another log density or other data ({was[0]} at the start, now {now[0]})"
+            if same(was[:1], now[:1]):
+                other = "another log density or other data"
         else:
             return
         raise InputError(
@@ -127,8 +144,7 @@ class Checkpoint:
             np.save(stored, one, allow_pickle=False)
         text = stored.getvalue()
         try:
-            self.file.write(HEAD.pack(key, len(text), zlib.crc32(text)) + text)
-            self.file.flush()
+            self._put(HEAD.pack(key, len(text), zlib.crc32(text)) + text)
         except OSError as err:
             self.is_full = True
             warnings.warn(
@@ -145,17 +161,21 @@ class Checkpoint:
             self.file.close()
 
 
-def _lock(file: Any, path: Path) -> None:
+def _unwritable(path: Path, err: OSError) -> InputError:
+    return InputError(f"checkpoint: {str(path)!r} cannot be written: {err}.")
+
+
+def lock(file: Any) -> bool:
+    """Whether it is this process's until it is closed, or its process ends, however it ends."""
     try:
         import fcntl
     except ImportError:  # where there are no such locks
-        return
+        return True
     try:
         fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
-    except BlockingIOError as err:
-        raise InputError(
-            f"checkpoint: another fit is writing {str(path)!r}: name a file for each."
-        ) from err
+    except BlockingIOError:
+        return False
+    return True
 
 
 class Recorded(Density):
@@ -297,7 +317,7 @@ def numbers_of(kind: Callable) -> Callable[[Arrays], Any]:
 
 @contextlib.contextmanager
 def recorded(
-    inner: Density, path: Any, names: Sequence[str], start: np.ndarray
+    inner: Density, path: Any, names: Sequence[str], start: np.ndarray, theta: np.ndarray
 ) -> Iterator[tuple[Density, Callable[[], None]]]:
     """`inner` with its answers in the file `path`, which holds those of the same fit already if
     that was killed; and what to call when they are not needed any more."""
@@ -312,7 +332,7 @@ def recorded(
     about = {
         "parameters": hashlib.blake2b("\n".join(names).encode(), digest_size=16).hexdigest(),
         "start": hashlib.blake2b(_bytes_of(start), digest_size=16).hexdigest(),
-        "log_density": float(inner.values(start[None])[0]),
+        "values": probed(inner, start, theta),
     }
     checkpoint = Checkpoint(path, about)
     try:

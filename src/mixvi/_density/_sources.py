@@ -71,6 +71,10 @@ class Arrays(Source):
             tree = jtu.tree_unflatten(self.tree, some)
             yield tree if self.order is None else {key: tree[key] for key in self.order}
 
+    def at(self, places: np.ndarray) -> list[np.ndarray]:
+        """Rows of every array."""
+        return [np.asarray(one[places]) for one in self.leaves]
+
     def row(self, chunk, row, before):
         return f"row {before + row}"
 

@@ -8,14 +8,12 @@ from typing import Any
 import numpy as np
 
 from .._approximate._laplace import CurvatureReport
-from .._arrays._structured import KINDS, StructuredRoot
 from .._density._constraints import kinds_from, kinds_to
 from .._density._structure import flatten
 from .._judge._diagnosis import Diagnosis, Elsewhere, Estimate, Moments, OtherMode, SymmetrySeen
 from .._judge._fresh import Judged
 from .._judge._verdict import REJECT, TRUST, WEIGH, Reason, Verdict
 from .._law import _store
-from .._law._gaussian import Gaussian
 from ._hyper import HyperReport
 from ._stats import Stats
 
@@ -50,7 +48,7 @@ def _fields(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> dict[str, 
         hyper_report=hyper,
         structure=structure,
         constraints=constraints,
-        law=Gaussian(arrays["mean"], _root(header, arrays)),
+        law=_store.law_from(header, arrays),
         mode=arrays["mode"],
         flat_mean_se=arrays.get("mean_se"),
         judged=judged,
@@ -60,13 +58,6 @@ def _fields(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> dict[str, 
         stats=Stats.from_file(header["stats"]),
         **{name: header[name] for name in plain},
     )
-
-
-def _root(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Any:
-    if (kind := header.get("root")) is None:
-        return arrays["root"]
-    own = {name.removeprefix("root."): one for name, one in arrays.items() if "root." in name}
-    return KINDS[kind].of_arrays(own)
 
 
 def _diagnosis(fields: dict[str, Any]) -> Diagnosis:
@@ -132,12 +123,9 @@ def _to_store(post: Any) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
         "constraints": post.constraints and kinds_to(post.constraints),
         "hyper": None,
     }
-    arrays = {"mean": post.flat_mean, "mode": post.mode}
-    if isinstance(post.root, StructuredRoot):
-        header["root"] = post.root.kind
-        arrays |= {f"root.{name}": one for name, one in post.root.arrays().items()}
-    else:
-        arrays["root"] = post.root
+    of_law, arrays = _store.law_to(post.law)
+    header |= of_law
+    arrays["mode"] = post.mode
     if post.elsewhere.point is not None:
         arrays["own_mode"] = post.elsewhere.point
     if post.elsewhere.modes and post.elsewhere.modes[0].point is not None:

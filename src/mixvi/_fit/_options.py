@@ -14,6 +14,7 @@ import numpy as np
 
 from .._approximate._families import NAMES, EigenScale, Family, FullRank, named
 from .._approximate._laplace import POLICIES
+from .._approximate._mixture import Mixture, asked_for
 from .._arrays._draws import FIXED, Draws, Matched, Quadrature, default_draws, key_words
 from .._density._target import FLOAT_TYPES, Target
 from .._errors import InputError
@@ -40,12 +41,13 @@ class LaplaceOptions(TypedDict, total=False):
     dtype: str
     symmetric: str
     structure: str
+    minibatch: int | None
 
 
 class FitOptions(LaplaceOptions, total=False):
     """What `fit` takes by keyword."""
 
-    family: str | Family
+    family: str | Family | Mixture
     draws: int | Draws | Quadrature | None
     optimiser: str
     anchor: str
@@ -70,6 +72,7 @@ _DEFAULTS = FitOptions(
     dtype="float64",
     symmetric="report",
     structure=AUTO,
+    minibatch=None,
 )
 DEFAULTS: dict[str, Any] = {**_DEFAULTS}
 
@@ -130,9 +133,13 @@ class Options:
     dtype: np.dtype
     symmetric: str
     structure: str
+    minibatch: int | None  # rows of a batch
+    mixture: Mixture | None = None  # what the best Gaussian of "auto" is the beginning of
 
     @property
     def family_name(self) -> str:
+        if self.mixture is not None:
+            return self.mixture.name
         if self.is_auto:
             return AUTO
         return "laplace" if self.richest is None else self.richest.name
@@ -192,8 +199,10 @@ class Options:
 
 def refuse_family_as_data(data: Any) -> None:
     """The third argument of 0.1.0 was the family."""
-    if isinstance(data, str | Family) or (isinstance(data, type) and issubclass(data, Family)):
-        if isinstance(data, str) and data not in (AUTO, "laplace", *NAMES):
+    if isinstance(data, str | Family | Mixture) or (
+        isinstance(data, type) and issubclass(data, Family)
+    ):
+        if isinstance(data, str) and data not in (AUTO, "laplace", *NAMES, Mixture.name):
             raise InputError(f"data must be arrays, not the text {data!r}.")
         said = f'"{data}"' if isinstance(data, str) else "..."
         raise InputError(f"a family goes by keyword: family={said}. What follows init is data.")
@@ -218,7 +227,8 @@ def checked(given: FitOptions) -> Options:
     one_of("structure", asked["structure"], STRUCTURES)
     key_words(asked["key"])
     family = asked["family"]
-    is_auto = isinstance(family, str) and family == AUTO
+    mixture = asked_for(family)
+    is_auto = mixture is not None or (isinstance(family, str) and family == AUTO)
     richest = FullRank() if is_auto else named(family)
     if asked["optimiser"] == "stein" and not isinstance(richest, FullRank):
         raise InputError('optimiser="stein" finds a whole covariance: use it with family="full".')
@@ -240,6 +250,8 @@ def checked(given: FitOptions) -> Options:
         dtype=FLOAT_TYPES[asked["dtype"]],
         symmetric=asked["symmetric"],
         structure=asked["structure"],
+        minibatch=_minibatch(asked["minibatch"]),
+        mixture=mixture,
     )
 
 
@@ -289,6 +301,16 @@ def _draws(draws: Any) -> Draws | Quadrature | None:
             f"mixvi.Quadrature(n), not {draws!r}."
         )
     return Matched(int(draws))
+
+
+def _minibatch(rows: Any) -> int | None:
+    if rows is None:
+        return None
+    if not _is_integer(rows) or rows < 1:
+        raise InputError(
+            f"minibatch must be the number of rows of a batch, 4096 for example, got {rows!r}."
+        )
+    return int(rows)
 
 
 def _bytes(memory: Any) -> int:

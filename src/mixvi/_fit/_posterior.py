@@ -20,7 +20,7 @@ from .._judge._diagnosis import Elsewhere, Estimate
 from .._judge._fresh import Judged
 from .._judge._verdict import Reason, Verdict
 from .._law._bounded_moments import bounded_moments
-from .._law._gaussian import Gaussian
+from .._law._mixture import Law
 from .._law._quantiles import quantiles
 from . import _files
 from ._hyper import HyperReport
@@ -57,7 +57,7 @@ class Posterior:
 
     structure: Structure
     family: str
-    law: Gaussian
+    law: Law
     mode: Float[np.ndarray, " dim"]
     log_evidence_laplace: float
     elbo_fixed: float | None
@@ -162,7 +162,7 @@ class Posterior:
         """Means and standard deviations of the user's parameters."""
         if self.constraints is None:
             return self.flat_mean, self.flat_std
-        made = bounded_moments(self.constraints, self.flat_mean, self.root)
+        made = bounded_moments(self.constraints, self.law)
         mean, std = (one.astype(self.flat_mean.dtype) for one in made)
         return mean, std
 

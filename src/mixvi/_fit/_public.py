@@ -20,6 +20,7 @@ from ._attended import Attended
 from ._case import Problem
 from ._interrupted import given_back
 from ._matrix_free import solved_by_products
+from ._minibatch import refuse_minibatch, solve_by_batches
 from ._options import (
     DENSE,
     FitOptions,
@@ -105,7 +106,8 @@ def fit(
       rows than memory holds: `mixvi.Pieces`, with a `mixvi.Additive` as log density.
     - `family`: what may adapt: "auto" (as much as pays: Laplace where that leaves less than 0.002
       nat to gain, otherwise the poorest of "mu", "eig" and "full" that does), "laplace" (nothing),
-      "mu", "eig", "lr", "full", "diag", or an instance such as `mixvi.LowRank(rank=2)`.
+      "mu", "eig", "lr", "full", "diag", or an instance such as `mixvi.LowRank(rank=2)`; "mixture"
+      or `mixvi.Mixture(n_components)`: several Gaussians, as many as pay.
     - `hyper`: a start for hyperparameters to be learnt, any pytree of real numbers on unbounded
       scales (write `log_alpha`, not `alpha`). The log density must then be normalised as a function
       of them: `log p(data | w, hyper) + log p(w | hyper)`. Laplace's evidence is maximised first,
@@ -139,6 +141,9 @@ def fit(
       density: a diagonal and a few directions) or "diagonal", with which nothing of D x D numbers
       is formed. "auto": dense up to 2000 parameters (5000 of other log densities), otherwise what
       the log density is known to be, and `status` says so.
+    - `minibatch`: with `data=mixvi.Pieces...`, rows of a mini-batch: after one exact pass or a few,
+      all else is estimated from rows drawn at random, and the noise is part of the report. Worth it
+      where passes over all rows are what takes long; left out, every pass is exact.
     - `symmetric`: where all modes seen are images of each other (labels switch, signs flip):
       "report" them in the verdict, or "accept" one of equals and judge it alone.
     - `throw`: raise on failure; otherwise a Posterior of NaNs comes back with its status.
@@ -221,6 +226,8 @@ def _outcome(
             return solved_by_rows(target, start, options, choice)
         inner = density_of(log_density, target, options.dtype, options.memory, data).inner
         return solved_by_products(target, inner, start.astype(np.float64), options, choice)
+    if options.minibatch is not None:
+        refuse_minibatch(log_density, data, hyper, options)
     if (dense := densified(log_density)) is not log_density:
         log_density, (target, start) = dense, prepared(dense, *given)
     problem = _problem(log_density, target, start, data, hyper, constraints, options, warm)
@@ -231,8 +238,9 @@ def _outcome(
 
 def _recorded(problem: Problem, warm: Posterior | None, watch: Watch | None, path: Any) -> Outcome:
     """With a checkpoint, which a fit that has converged does not need any more."""
-    names = problem.target.structure.names
-    with recorded(problem.density.inner, path, names, problem.start) as (density, remove):
+    target = problem.target
+    given = target.structure.names, problem.start, np.asarray(target.theta)
+    with recorded(problem.density.inner, path, *given) as (density, remove):
         problem = dataclasses.replace(problem, density=Counted(density))
         post, error = _attended(problem, warm, watch)
         if error is None and post.converged:
@@ -260,7 +268,7 @@ def _problem(
     density = density_of(log_density, target, options.dtype, options.memory, data)
     problem = Problem(density, target, start.astype(np.float64), options, fixed)
     refuse_wrong_gradient(log_density, density, target, problem.start)
-    if options.richest is not None:
+    if options.richest is not None and options.minibatch is None:
         density.prepare()
     return problem
 
@@ -270,6 +278,8 @@ def _attended(problem: Problem, warm: Posterior | None, watch: Watch | None) -> 
         watch.counts = problem.density.counts
     try:
         with problem.blas_threads:
+            if problem.options.minibatch is not None:
+                return solve_by_batches(problem, warm)
             return solve(problem, warm)
     except KeyboardInterrupt:
         outcome = None if watch is None or not watch.keeps else given_back(problem, watch)

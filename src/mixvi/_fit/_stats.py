@@ -13,7 +13,11 @@ class Stats:
     over all draws or nodes; `products`: Hessians times a vector. `draws`, `draws_kind`: the last
     ones. `gradient`: the bound's largest at the end, per standard deviation. `gain_left`: nats
     still to be had. `draw_loss`: nats that the choice of draws costs. `modes`, `share`: of several
-    starts, distinct modes and this one's share of their mass. `seconds`: wall time.
+    starts, distinct modes and this one's share of their mass. `components`: of a mixture.
+    `seconds`: wall time.
+
+    Of mini-batches: `batch_rows`, rows of each; `batches`, how many; `exact_passes`, over all rows
+    besides; `row_noise`, the standard error of the bound that comes from the choice of rows.
     """
 
     mode_steps: int = 0
@@ -31,7 +35,12 @@ class Stats:
     draw_loss: float | None = None
     modes: int | None = None
     share: float | None = None
+    components: int | None = None
     seconds: float | None = None
+    batch_rows: int | None = None
+    batches: int | None = None
+    exact_passes: int | None = None
+    row_noise: float | None = None
 
     @classmethod
     def from_file(cls, fields: dict[str, Any]) -> "Stats":

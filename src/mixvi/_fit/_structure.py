@@ -109,11 +109,13 @@ def _refused(
         return "n_restarts= goes with dense roots alone: give other starts as init."
     if options.anchor == "average":
         return 'anchor="average" goes with dense roots alone.'
+    if options.minibatch is not None:
+        return "minibatch= goes with dense roots alone: leave it out."
     if model is None:
         return _refused_others(name, target, options)
     if target.n_predictors != 1 or len(target.structure.shapes[0]) != 1:
         return "it is for one predictor per observation: init must be one vector."
-    family = "auto" if options.is_auto else options.family_name
+    family = _family_of(options)
     families = (*FAMILIES[:2], "diag") if name == DIAGONAL else FAMILIES
     if family not in ("auto", *families):
         known = ", ".join(f'"{one}"' for one in ("auto", *families))
@@ -123,6 +125,11 @@ def _refused(
     if options.optimiser not in ("auto", "stein"):
         return f'optimiser="{options.optimiser}" goes with dense roots alone: leave it out.'
     return None
+
+
+def _family_of(options: Options) -> str:
+    is_auto = options.is_auto and options.mixture is None
+    return "auto" if is_auto else options.family_name
 
 
 def _refused_others(name: str, target: Target, options: Options) -> str | None:
@@ -136,7 +143,7 @@ def _refused_others(name: str, target: Target, options: Options) -> str | None:
             "hyper= needs a mixvi.LinearPredictor, or a dense root; hyperparameters may also be "
             "parameters like the others, with a prior."
         )
-    family, families = "auto" if options.is_auto else options.family_name, OTHERS[name]
+    family, families = _family_of(options), OTHERS[name]
     if family not in ("auto", *families):
         known = ", ".join(f'"{one}"' for one in ("auto", *families))
         return f'family="{family}" needs a dense root; with this structure there are {known}.'

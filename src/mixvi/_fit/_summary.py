@@ -52,12 +52,22 @@ def table(rows: list[tuple[list[str], list[str]]]) -> str:
 
 def _facts(post: Any) -> list[tuple[str, str]]:
     facts = [("family", f"{post.family}, {post.dim} parameter{'s' * (post.dim > 1)}")]
+    if len(weights := post.law.weights) > 1:
+        shares = listed([f"{weight:.0%}" for weight in sorted(weights, reverse=True)], 8)
+        facts += [("components", f"{len(weights)}   ({shares})")]
     if post.elbo is not None:
         rule = post.stats.draws_kind
         over = rule if rule == Quadrature.kind else "fixed draws"
         gap = "" if post.gap is None else f"   ({over} {post.gap:+.4f})"
         facts += [("ELBO", f"{post.elbo}{gap}")]
         facts += [("k-hat", f"{post.khat:.2f}   ({post.judged.diagnosis.n_draws} fresh draws)")]  # type: ignore[union-attr]
+    if (stats := post.stats).batches is not None:
+        noise = (
+            "" if stats.row_noise is None else f"   (noise of the bound ± {stats.row_noise:.2g})"
+        )
+        exact = f"{stats.exact_passes} exact pass{'es' * (stats.exact_passes != 1)}"
+        batches = f"{stats.batches} of {stats.batch_rows:,} rows, {exact}{noise}"
+        facts += [("mini-batches", batches)]
     facts += [
         ("log evidence", f"{post.log_evidence:.4f}   (Laplace {post.log_evidence_laplace:.4f})")
     ]

@@ -12,7 +12,6 @@ from .._density._make import density_of, prepared
 from .._density._protocol import Density
 from .._errors import InputError
 from .._judge._psis import psis
-from .._law._gaussian import normal_logpdf
 from ._options import N_FRESH, checked
 
 
@@ -32,8 +31,7 @@ def importance_weights(
     if not post.law.is_sound:
         raise InputError(f"importance_weights: this fit failed. {post.status}")
     if log_density is not None:
-        z, log_p = _asked(post, N_FRESH if n is None else n, log_density, data, key)
-        log_q = normal_logpdf(z, post.law.log_det_root)
+        points, log_p, log_q = _asked(post, N_FRESH if n is None else n, log_density, data, key)
     elif n is not None or data is not None or key is not None:
         raise InputError(
             "importance_weights: new draws need the log density, which a posterior does not keep: "
@@ -45,15 +43,15 @@ def importance_weights(
             "ones: importance_weights(n, log_density, data)."
         )
     else:
-        z, log_p, log_q = judging(post), post.judged.log_p, post.judged.log_q
+        points = post.law.colour(judging(post))
+        log_p, log_q = post.judged.log_p, post.judged.log_q
     if n_bad := int((~np.isfinite(log_p)).sum()):
         raise InputError(
             f"importance_weights: the log density is not finite at {n_bad} of the draws, so they "
             "have no weights."
         )
     weights, khat = psis(log_p - log_q)
-    draws = post._tree(post.law.colour(z))
-    return ImportanceWeights(draws, weights, khat, float(1 / (weights**2).sum()))
+    return ImportanceWeights(post._tree(points), weights, khat, float(1 / (weights**2).sum()))
 
 
 def judging(post: Any) -> Float[np.ndarray, "n dim"]:
@@ -66,12 +64,13 @@ def judging(post: Any) -> Float[np.ndarray, "n dim"]:
 
 def _asked(
     post: Any, n: int, log_density: Callable | Density, data: PyTree, key: Any
-) -> tuple[Float[np.ndarray, "n dim"], Float[np.ndarray, " n"]]:
-    """New draws and the log density there, at the hyperparameters that were learnt."""
+) -> tuple[Float[np.ndarray, "n dim"], Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
+    """New draws, and the log densities there: the posterior's, at the hyperparameters that were
+    learnt, and the law's."""
     if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
         raise InputError(f"importance_weights: n must be a positive integer, got {n!r}.")
-    z = generator(_key(post) if key is None else key, WEIGHED).standard_normal((n, post.dim))
-    return z, log_density_at(post, post.law.colour(z), log_density, data)
+    points, log_q = post.law.drawn(generator(_key(post) if key is None else key, WEIGHED), n)
+    return points, log_density_at(post, points, log_density, data), log_q
 
 
 def log_density_at(

@@ -12,6 +12,8 @@ TRUST, WEIGH, REJECT = "trust", "weigh", "reject"
 SEVERITY = (TRUST, WEIGH, REJECT)
 # Probes that see this much of the mass are worth a closer look.
 TAIL_SUSPECTED = 0.005
+# Parameters up to which mixtures are a remedy for a shape.
+MOST_MIXED = 50
 # Standard errors within which a limit is near.
 NEAR_A_LIMIT = 1.5
 
@@ -75,6 +77,7 @@ class Subject:
     elbo_fixed: float | None = None
     ran_off: tuple[str, ...] = ()
     accepts_images: bool = False
+    n_components: int = 1
 
     @property
     def dim(self) -> int:
@@ -83,9 +86,18 @@ class Subject:
     @property
     def remedy(self) -> str:
         """What a user may try where the shape is missed."""
-        if self.family in ("full", "auto"):
-            return "no Gaussian is much closer: write it in other parameters"
-        return 'try family="full", or write it in other parameters'
+        if self.family == "mixture":
+            return "more components did not come closer: write it in other parameters"
+        if self.family not in ("full", "auto"):
+            return 'try family="full", or write it in other parameters'
+        # In many dimensions a few more Gaussians do not change a shape.
+        mixed = ', or try family="mixture"' if self.dim <= MOST_MIXED else ""
+        return f"no Gaussian is much closer: write it in other parameters{mixed}"
+
+    @property
+    def what(self) -> str:
+        """What is judged, in a word."""
+        return "Gaussian" if self.n_components == 1 else "mixture"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -154,7 +166,7 @@ def _of_modes(subject: Subject, elsewhere: Elsewhere, limits: Thresholds) -> lis
     accepted = subject.accepts_images and elsewhere.all_images
     if elsewhere.share <= limits.modes or accepted:
         return []
-    said = explain_modes(elsewhere)
+    said = explain_modes(elsewhere, subject.what)
     return [Reason("modes", REJECT, None, elsewhere.share, limits.modes, said)]
 
 
@@ -183,8 +195,8 @@ def of_draws(subject: Subject, d: Diagnosis, limits: Thresholds) -> list[Reason]
         level = REJECT if m.tail_share > limits.tail[1] else WEIGH
         limit = limits.tail[level == REJECT]
         said = (
-            f"heavy tails: about {m.tail_share:.0%} of the mass lies where this Gaussian has less "
-            "than 0.1%"
+            f"heavy tails: about {m.tail_share:.0%} of the mass lies where this {subject.what} has "
+            "less than 0.1%"
         )
         reasons.append(Reason("tails", level, None, m.tail_share, limit, said))
     return reasons
@@ -197,8 +209,8 @@ def _of_weights(subject: Subject, m: Moments, looked_far: bool) -> Reason:
         said = f"{vary}, so tails are heavy, but little hangs on them"
         return Reason("khat", WEIGH, None, m.khat, WEIGHTS_WORK, said)
     said = (
-        f"{vary} to check it, so the posterior has a shape or tails that this Gaussian misses; "
-        f"{subject.remedy}"
+        f"{vary} to check it, so the posterior has a shape or tails that this {subject.what} "
+        f"misses; {subject.remedy}"
     )
     return Reason("khat", REJECT, None, m.khat, WEIGHTS_WORK, said)
 
@@ -246,7 +258,7 @@ def of_hyperparameters(subject: Subject) -> list[Reason]:
 # --- words ------------------------------------------------------------------------------------
 
 
-def explain_modes(elsewhere: Elsewhere) -> str:
+def explain_modes(elsewhere: Elsewhere, what: str = "Gaussian") -> str:
     """How many, how much of the mass, and what to do."""
     n, share = elsewhere.n_modes, elsewhere.share
     several = n > 1
@@ -255,8 +267,11 @@ def explain_modes(elsewhere: Elsewhere) -> str:
     where = f"{near:.0f} to {far:.0f}" if several and round(near) != round(far) else f"{far:.0f}"
     said = (
         f"{n} other mode{'s' * several} seen, with about {share:.0%} of the mass, {where} "
-        "standard deviations away; this Gaussian covers one mode only"
+        "standard deviations away; "
     )
+    if what != "Gaussian":
+        return f"{said}this {what} does not reach {'them' if several else 'it'}."
+    said += "this Gaussian covers one mode only"
     return f"{said}. {remedy_for_modes(elsewhere)}"
 
 
@@ -267,9 +282,10 @@ def remedy_for_modes(elsewhere: Elsewhere) -> str:
         own = 1 - elsewhere.share
         better = [k for k, mode in enumerate(elsewhere.modes, 1) if mode.share > own]
         fit = "fit each of them (init=post.modes[k].point) and mix the fits by their shares."
+        both = 'family="mixture" covers them together; or'
         if not better:
-            return f"{fit[0].upper()}{fit[1:]}"
-        return f"Start from the better one (init=post.modes[{better[0]}].point), or {fit}"
+            return f"{both} {fit}"
+        return f"{both} start from the better one (init=post.modes[{better[0]}].point), or {fit}"
     ways = "; ".join(by_kind.values())
     if elsewhere.all_images:
         ways += '. Or take one of equals as it is, symmetric="accept"'
@@ -290,7 +306,7 @@ def _sentence(
     if level == TRUST:
         assert d is not None
         which = "fresh draws" if d.khat <= AS_IT_IS else "fresh and wider draws"
-        return f"Trust{alone}: {which} agree with the Gaussian ({_near(d)})."
+        return f"Trust{alone}: {which} agree with the {subject.what} ({_near(d)})."
     worst = [one for one in reasons if one.level == level]
     said = worst[0].sentence
     if len(worst) > 1 and worst[0].test != "finite":

@@ -1,6 +1,8 @@
-"""Means and standard deviations of bounded parameters whose unbounded ones are Gaussian."""
+"""Means and standard deviations of bounded parameters whose unbounded ones are Gaussian, or a
+mixture of Gaussians."""
 
 import functools
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -9,6 +11,7 @@ from .._arrays._draws import FIXED, Sobol
 from .._arrays._roots import covariance, sds
 from .._density._constraints import Constraints
 from .._density._kinds import Free, Interval, Kind, Simplex
+from ._mixture import Law
 
 # For what has no closed form: always the same draws.
 N_FIXED = 2**14
@@ -19,11 +22,22 @@ Vector = Float[np.ndarray, "..."]
 
 
 def bounded_moments(
+    constraints: Constraints, law: Law
+) -> tuple[Float[np.ndarray, " user"], Float[np.ndarray, " user"]]:
+    """Means and standard deviations of `T(u)`, `u` from the law, in the user's order."""
+    each = [_of_gaussian(constraints, one.mean, one.root) for one in law.components]
+    if len(each) == 1:
+        return each[0]
+    means, sds = (np.stack([one[i] for one in each]) for i in (0, 1))
+    mean = law.weights @ means
+    return mean, np.sqrt(law.weights @ (sds**2 + (means - mean) ** 2))
+
+
+def _of_gaussian(
     constraints: Constraints,
     mean: Float[np.ndarray, " dim"],
-    root: Float[np.ndarray, "dim dim"] | Float[np.ndarray, " dim"],
+    root: Any,
 ) -> tuple[Float[np.ndarray, " user"], Float[np.ndarray, " user"]]:
-    """Means and standard deviations of `T(u)`, `u ~ N(mean, root root^T)`, in the user's order."""
     mean, root = mean.astype(np.float64), root.astype(np.float64)
     places = constraints.free.leaves(np.arange(mean.size))
     if not (np.isfinite(mean).all() and np.isfinite(root).all()):

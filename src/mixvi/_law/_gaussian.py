@@ -3,6 +3,7 @@
 import dataclasses
 import functools
 import math
+from statistics import NormalDist
 from typing import Any
 
 import numpy as np
@@ -40,25 +41,18 @@ class Gaussian:
     @functools.cached_property
     def cov(self) -> Float[np.ndarray, "dim dim"]:
         if not self.is_sound:
-            self._refuse_large(self.dim)
+            refuse_large(self.dim)
             return np.full((self.dim, self.dim), np.nan)
         if _roots.is_structured(self.root) or _roots.is_diagonal(self.root):
-            self._refuse_large(self.dim)
+            refuse_large(self.dim)
         return _roots.covariance(self.root)
 
     def cov_of(self, places: Int[np.ndarray, " some"]) -> Float[np.ndarray, "some some"]:
         """Of the parameters at these places."""
-        self._refuse_large(len(places))
+        refuse_large(len(places))
         if not self.is_sound:
             return np.full((len(places), len(places)), np.nan)
         return _roots.covariance_of(self.root, places)
-
-    def _refuse_large(self, n: int) -> None:
-        if n > MOST_IN_COV:
-            raise InputError(
-                f"cov: the covariance of {n} parameters would be {8 * n**2 / 2**30:.1f} GiB. Ask "
-                "for that of some of them, post.cov_of(names), for post.std, or for draws."
-            )
 
     @functools.cached_property
     def log_det_root(self) -> float:
@@ -74,11 +68,53 @@ class Gaussian:
         return _roots.whiten(self.root, steps) if self.is_sound else np.full(steps.shape, np.nan)
 
     def sample(self, key: Any, n: int) -> Float[np.ndarray, "n dim"]:
-        z = generator(key, SAMPLE).standard_normal((n, self.dim))
-        return self.colour(z).astype(self.mean.dtype)
+        return self.drawn(generator(key, SAMPLE), n)[0].astype(self.mean.dtype)
+
+    def drawn(
+        self, rng: np.random.Generator, n: int
+    ) -> tuple[Float[np.ndarray, "n dim"], Float[np.ndarray, " n"]]:
+        """Independent draws, and the log density there."""
+        z = rng.standard_normal((n, self.dim))
+        return self.colour(z), normal_logpdf(z, self.log_det_root)
 
     def log_prob(self, points: Float[np.ndarray, "*n dim"]) -> Any:
         return normal_logpdf(self.whiten(points), self.log_det_root)
+
+    # --- as a mixture of one ------------------------------------------------------------------
+
+    @property
+    def weights(self) -> Float[np.ndarray, "1"]:
+        return np.ones(1)
+
+    @property
+    def components(self) -> "tuple[Gaussian, ...]":
+        return (self,)
+
+    # --- one parameter at a time --------------------------------------------------------------
+
+    def marginal(self, places: Int[np.ndarray, " some"]) -> "Gaussian":
+        """Of the parameters at these places."""
+        if len(places) == 1 or _roots.is_diagonal(self.root):
+            return Gaussian(self.mean[places], self.std[places])
+        own = np.linalg.cholesky(self.cov_of(places).astype(np.float64))
+        return Gaussian(self.mean[places], own.astype(self.mean.dtype))
+
+    def quantiles(
+        self, probs: Float[np.ndarray, " probs"], upper: bool = False
+    ) -> Float[np.ndarray, "probs dim"]:
+        """Of every parameter by itself. `upper`: the values above which these shares lie."""
+        z = np.array([NormalDist().inv_cdf(p) for p in probs])[:, None]
+        z = -z if upper else z
+        return self.mean.astype(np.float64) + z * self.std.astype(np.float64)
+
+
+def refuse_large(n: int) -> None:
+    """A covariance that would not fit."""
+    if n > MOST_IN_COV:
+        raise InputError(
+            f"cov: the covariance of {n} parameters would be {8 * n**2 / 2**30:.1f} GiB. Ask for "
+            "that of some of them, post.cov_of(names), for post.std, or for draws."
+        )
 
 
 def normal_logpdf(z: Float[Any, "*batch dim"], log_det_root: float) -> Any:

@@ -1,63 +1,73 @@
-"""Quantiles of parameters whose unbounded ones are Gaussian."""
-
-from statistics import NormalDist
+"""Quantiles of parameters whose unbounded ones are Gaussian, or a mixture of Gaussians."""
 
 import jax.tree_util as jtu
 import numpy as np
 from jaxtyping import Float
 
-from .._arrays._roots import covariance, sds
 from .._density._constraints import Constraints
 from .._density._kinds import Free, Interval, Kind, Ordered
 from ._bounded_moments import fixed_draws
-from ._gaussian import Gaussian
+from ._mixture import Law
 
 Probs = Float[np.ndarray, " probs"]
 Quantiles = Float[np.ndarray, "probs n"]
+Unbounded = Float[np.ndarray, "probs dim"]
 
 
-def quantiles(law: Gaussian, bound: Constraints | None, probs: Probs) -> Quantiles:
+def quantiles(law: Law, bound: Constraints | None, probs: Probs) -> Quantiles:
     """Of every one of the user's parameters, in their order. Exact where a parameter is free or
     mapped by itself; otherwise (simplex, ordered) those of fixed draws."""
-    mean, z = (
-        law.mean.astype(np.float64),
-        np.array([NormalDist().inv_cdf(p) for p in probs])[:, None],
-    )
     if bound is None:
-        return mean + z * law.std.astype(np.float64)
+        return law.quantiles(probs)
     if not law.is_sound:
         return np.full((len(probs), bound.user.size), np.nan)
-    root = law.root.astype(np.float64)
     places = jtu.tree_leaves(bound.free.unravel(np.arange(law.dim)))
     pairs = zip(bound.kinds, places, strict=True)
-    each = [_of_leaf(kind, np.atleast_1d(at), mean, root, probs, z) for kind, at in pairs]
+    both = law.quantiles(probs), law.quantiles(probs, upper=True)
+    each = [_of_leaf(kind, np.atleast_1d(at), law, probs, *both) for kind, at in pairs]
     return np.concatenate(each, 1)
 
 
 def _of_leaf(
-    kind: Kind,
-    at: np.ndarray,
-    mean: Float[np.ndarray, " dim"],
-    root: np.ndarray,
-    probs: Probs,
-    z: Float[np.ndarray, "probs 1"],
+    kind: Kind, at: np.ndarray, law: Law, probs: Probs, lower: Unbounded, upper: Unbounded
 ) -> Quantiles:
-    """`at`: where the leaf's unbounded numbers stand."""
+    """`at`: where the leaf's unbounded numbers stand; `lower`, `upper`: what has the shares below
+    it, and above it, of all of them."""
     if isinstance(kind, Free | Interval):
-        at = at.ravel()
         # Below an upper end alone, the map falls.
-        z = -z if isinstance(kind, Interval) and np.isinf(kind.low) else z
-        return np.asarray(kind.constrain(mean[at] + z * sds(root)[at], np))
+        own = upper if isinstance(kind, Interval) and np.isinf(kind.low) else lower
+        return np.asarray(kind.constrain(own[:, at.ravel()], np))
     rows = at.reshape(-1, at.shape[-1])
-    return np.concatenate([_of_row(kind, row, mean, root, probs, z) for row in rows], 1)
-
-
-def _of_row(
-    kind: Kind, row: np.ndarray, mean: np.ndarray, root: np.ndarray, probs: Probs, z: np.ndarray
-) -> Quantiles:
-    draws = fixed_draws(mean[row], covariance(root[row]))
-    with np.errstate(all="ignore"):
-        found = np.quantile(kind.constrain(draws, np), probs, axis=0)
+    made = [_of_row(kind, row, law, probs) for row in rows]
     if isinstance(kind, Ordered):
-        found[:, :1] = mean[row[:1]] + z * sds(root)[row[:1]]  # the first one is free
-    return found
+        for found, row in zip(made, rows, strict=True):
+            found[:, :1] = lower[:, row[:1]]  # the first one is free
+    return np.concatenate(made, 1)
+
+
+def _of_row(kind: Kind, row: np.ndarray, law: Law, probs: Probs) -> Quantiles:
+    draws = [
+        fixed_draws(one.mean[row].astype(np.float64), one.cov_of(row).astype(np.float64))
+        for one in law.components
+    ]
+    with np.errstate(all="ignore"):
+        mapped = [kind.constrain(one, np) for one in draws]
+    return weighted_quantiles(mapped, law.weights, probs)
+
+
+def weighted_quantiles(
+    draws: list[Float[np.ndarray, "draws n"]], weights: Float[np.ndarray, " k"], probs: Probs
+) -> Quantiles:
+    """Of several lists of draws, every one with its own weight."""
+    if len(draws) == 1:
+        return np.quantile(draws[0], probs, axis=0)
+    points = np.concatenate(draws)
+    mass = np.concatenate(
+        [np.full(len(one), w / len(one)) for one, w in zip(draws, weights, strict=True)]
+    )
+    order = np.argsort(points, axis=0, kind="stable")
+    ranked, found = np.take_along_axis(points, order, axis=0), []
+    for column, own in zip(ranked.T, order.T, strict=True):
+        middle = np.cumsum(mass[own]) - 0.5 * mass[own]
+        found.append(np.interp(probs, middle, column))
+    return np.stack(found, axis=1)

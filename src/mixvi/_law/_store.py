@@ -15,8 +15,11 @@ from typing import Any
 import jax.tree_util as jtu
 import numpy as np
 
+from .._arrays._structured import KINDS, StructuredRoot
 from .._density._structure import Structure
 from .._errors import InputError
+from ._gaussian import Gaussian
+from ._mixture import GaussianMixture, Law
 
 SCHEMA = 1
 
@@ -139,6 +142,46 @@ def _plain(value: Any) -> Any:
     if isinstance(value, np.generic):
         return value.item()
     raise TypeError(f"{type(value).__name__} cannot be written to JSON")
+
+
+# --- laws: a Gaussian's mean and root; of a mixture, those of every component --------------------
+
+
+def law_to(law: Law) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    """What goes into the header and what into arrays."""
+    if isinstance(law, Gaussian):
+        return _gaussian_to(law)
+    headers, arrays = [], {"weights": law.weights}
+    for k, one in enumerate(law.components):
+        header, own = _gaussian_to(one)
+        headers.append(header)
+        arrays |= {f"component{k}.{name}": array for name, array in own.items()}
+    return {"components": headers}, arrays
+
+
+def law_from(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Law:
+    if "components" not in header:
+        return _gaussian_from(header, arrays)
+    each = []
+    for k, own in enumerate(header["components"]):
+        start = f"component{k}."
+        kept = {name.removeprefix(start): a for name, a in arrays.items() if name.startswith(start)}
+        each.append(_gaussian_from(own, kept))
+    return GaussianMixture(arrays["weights"], tuple(each))
+
+
+def _gaussian_to(law: Gaussian) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    if not isinstance(law.root, StructuredRoot):
+        return {}, {"mean": law.mean, "root": law.root}
+    own = {f"root.{name}": one for name, one in law.root.arrays().items()}
+    return {"root": law.root.kind}, {"mean": law.mean, **own}
+
+
+def _gaussian_from(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> Gaussian:
+    if (kind := header.get("root")) is None:
+        return Gaussian(arrays["mean"], arrays["root"])
+    own = {name.removeprefix("root."): one for name, one in arrays.items() if "root." in name}
+    return Gaussian(arrays["mean"], KINDS[kind].of_arrays(own))
 
 
 # --- pytree structures: dicts, lists, tuples, None and leaves ----------------------------------

@@ -1,10 +1,8 @@
 """Data on Dask's workers: pieces stay there, questions go there, sums come back."""
 
-import contextlib
 import dataclasses
 import functools
 import math
-import uuid
 from collections.abc import Callable, Iterator
 from typing import Any
 
@@ -14,10 +12,11 @@ import numpy as np
 from .._density._asked import Asked
 from .._density._cut import Layout
 from .._density._pieces import Piece, Pieces
-from .._errors import InputError, MixviError
+from .._errors import InputError
 from . import _work
+from ._client import client_of, result_of, spoken, submitted
+from ._travel import packed
 
-# What workers have made of them is kept there as long.
 RECIPES_KEPT = 8
 
 
@@ -42,7 +41,7 @@ def dask(client: Any, data: Any, *, rows: int | None = None) -> "ClusterPieces":
     >>> import numpy as np
     >>> from mixvi import cluster
     >>> x = da.from_array(np.linspace(-1, 1, 60), chunks=20)
-    >>> with Client(processes=False, n_workers=1, dashboard_address=None) as client:
+    >>> with Client(processes=False, n_workers=1, dashboard_address=":0") as client:
     ...     cluster.dask(client, {"x": x})
     Pieces of 60 rows: data.x float64
     """
@@ -54,23 +53,22 @@ def dask(client: Any, data: Any, *, rows: int | None = None) -> "ClusterPieces":
 class ClusterPieces(Pieces):
     """Pieces that workers hold, partition by partition."""
 
+    gives_rows = False
+
     def __init__(self, client: Any, partitions: list[Any], rows: int | None):
         if rows is not None and (isinstance(rows, bool) or not isinstance(rows, int) or rows < 1):
             raise InputError(f"cluster.dask: rows must be a positive integer, got {rows!r}.")
         self.client, self._rows, self._kept = client, rows, None
-        surveys = self.submitted(_work.surveyed, partitions, range(len(partitions)))
-        layouts = client.gather(surveys)
+        surveys = self._submitted(_work.surveyed, partitions, range(len(partitions)))
+        layouts = [result_of(client, one) for one in surveys]
         there = [k for k, one in enumerate(layouts) if one is not None and one.n_rows]
         if not there:
             raise InputError("data: there are no rows.")
         self._whole = _together([layouts[k] for k in there], there)
         self.sizes = [layouts[k].n_rows for k in there]
-        size = self._size(self._whole)
+        given = self._whole, self.piece_rows
         self.held = [
-            client.submit(
-                _work.cut_up, partitions[k], k, self._whole, size, k == there[0], pure=False
-            )
-            for k in there
+            submitted(client, _work.cut_up, partitions[k], k, *given, k == there[0]) for k in there
         ]
         self._recipes: dict[int, tuple[Any, Any]] = {}
 
@@ -79,26 +77,33 @@ class ClusterPieces(Pieces):
         return self._whole
 
     @property
+    def piece_rows(self) -> int:
+        """A piece is of one partition: the largest one tells."""
+        return self._size(dataclasses.replace(self._whole, n_rows=max(self.sizes)))
+
+    @property
     def n_pieces(self) -> int:
         return sum(math.ceil(n / self.piece_rows) for n in self.sizes)
 
     def first(self) -> Piece:
         with spoken(self.client):
-            return self.client.submit(_work.first_of, self.held[0], pure=False).result()
+            return result_of(self.client, submitted(self.client, _work.first_of, self.held[0]))
 
     def read(self) -> Any:
         """All pieces, brought here a partition at a time."""
         with spoken(self.client):
             for one in self.held:
-                yield from one.result()
+                yield from result_of(self.client, one)
 
     def each(self, look: Callable[[Piece, int], Any]) -> Iterator[Any]:
         before = np.concatenate([[0], np.cumsum(self.sizes[:-1])]).tolist()
+        look_there = packed(look, "the model")
         with spoken(self.client):
-            look_there = self.client.submit(_work.same, look, pure=False)
-            futures = self.submitted(_work.looked_at, self.held, look_there, before)
+            futures = self._submitted(
+                _work.looked_at, self.held, submitted(self.client, _work.same, look_there), before
+            )
             for one in futures:
-                yield from one.result()
+                yield from result_of(self.client, one)
 
     def answers(self, asked: Asked) -> Iterator[tuple[Any, ...]]:
         return self._answered(_work.answered, asked)
@@ -109,30 +114,30 @@ class ClusterPieces(Pieces):
     def _answered(self, work: Callable, asked: Asked) -> Iterator[Any]:
         """In the order of the partitions, whoever comes first."""
         with spoken(self.client):
-            arguments = self.client.submit(_work.same, asked.arguments, pure=False)
+            arguments = submitted(self.client, _work.same, asked.arguments)
             given = self._recipe(asked.recipe), asked.theta, asked.question, arguments
-            for one in self.submitted(work, self.held, *given):
-                yield one.result()
+            for one in self._submitted(work, self.held, *given):
+                yield result_of(self.client, one)
 
     def _recipe(self, recipe: Callable) -> Any:
         """On the workers, with a name by which they know what they have made of it."""
         known = self._recipes.get(id(recipe))
         if known is None:
-            named = self.client.submit(_work.same, (uuid.uuid4().hex, recipe), pure=False)
+            there = submitted(self.client, _work.same, packed(recipe, "the log density"))
             # The recipe is held, so that its number is not given again.
-            known = self._recipes[id(recipe)] = recipe, named
+            known = self._recipes[id(recipe)] = recipe, there
             while len(self._recipes) > RECIPES_KEPT:
                 self._recipes.pop(next(iter(self._recipes)))
         return known[1]
 
-    def submitted(self, work: Callable, over: Any, *given: Any) -> list[Any]:
+    def _submitted(self, work: Callable, over: Any, *given: Any) -> list[Any]:
         """A task for each; of what is given, lists and ranges go one by one."""
         return [
-            self.client.submit(
+            submitted(
+                self.client,
                 work,
                 one,
                 *(part[k] if isinstance(part, list | range) else part for part in given),
-                pure=False,
             )
             for k, one in enumerate(over)
         ]
@@ -162,65 +167,6 @@ def _told(layout: Layout) -> str:
 
 
 # --- Dask -------------------------------------------------------------------------------------
-
-
-def client_of(client: Any) -> Any:
-    distributed = _distributed()
-    if isinstance(client, str):
-        try:
-            return distributed.Client(client, timeout="10s")
-        except (OSError, TimeoutError, ValueError) as err:
-            raise InputError(f"cluster: no scheduler answers at {client!r} ({err}).") from err
-    if not isinstance(client, distributed.Client):
-        raise InputError(
-            "cluster: the first argument is a distributed.Client or the scheduler's address, not "
-            f"{type(client).__name__}."
-        )
-    if client.asynchronous:
-        raise InputError("cluster: the client must not be asynchronous.")
-    return client
-
-
-def _distributed() -> Any:
-    try:
-        import distributed
-    except ImportError as err:
-        raise ImportError("a cluster needs Dask: pip install 'mixvi[cluster]'") from err
-    return distributed
-
-
-@contextlib.contextmanager
-def spoken(client: Any) -> Iterator[None]:
-    """What can happen to a cluster, in a sentence."""
-    from distributed.client import FutureCancelledError
-    from distributed.comm.core import CommClosedError
-    from distributed.scheduler import KilledWorker
-
-    try:
-        yield
-    except MixviError:
-        raise
-    except (FutureCancelledError, KilledWorker) as err:
-        if client.status != "running":
-            raise InputError(_gone(client)) from err
-        raise InputError(
-            "cluster: data were lost with the workers that held them, or one partition has killed "
-            f"several workers ({str(err).splitlines()[0]}). Data that Dask itself reads "
-            "(read_parquet, delayed functions) are read again; those that were scattered are not. "
-            "Where workers run out of memory, cut the data into more partitions."
-        ) from err
-    except (CommClosedError, TimeoutError, OSError) as err:
-        if client.status == "running":
-            raise
-        raise InputError(_gone(client)) from err
-
-
-def _gone(client: Any) -> str:
-    where = client.scheduler.address if client.scheduler is not None else "its address"
-    return (
-        f"cluster: the scheduler at {where} went away. Start it and the fit again; with "
-        "checkpoint=path a fit goes on where it was."
-    )
 
 
 def _partitions(client: Any, data: Any) -> list[Any]:

@@ -1,81 +1,33 @@
 """Many small problems over a cluster: results are files, written as they come."""
 
-import dataclasses
 import functools
-import hashlib
-import json
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
 import jax.tree_util as jtu
 import numpy as np
-from jaxtyping import Float, PyTree
+from jaxtyping import PyTree
 
+from .._density._constraints import constrained
 from .._density._data import unframed
+from .._density._make import density_of
+from .._density._probe import probed
+from .._density._structure import parameters
+from .._density._target import prepare
 from .._errors import InputError
 from .._fit._many import fit_many as fit_many_here
+from .._fit._options import FitOptions, checked
 from .._fit._posteriors import Posteriors
-from .._law import _store
-from ._dask import client_of, spoken
+from ._client import as_they_come, connected, spoken, submitted
+from ._files import Folder, Results, digest_of
+from ._travel import Kept, Packed, packed, unpacked
 from ._work import same
 
-ABOUT = "problems.json"
-# Batches that are on the way for each thread of the cluster: one works, one waits.
-AHEAD = 2
-NUMBERS = ("mean", "std", "log_evidence", "elbo", "elbo_se", "khat", "converged")
-WORDS = ("family", "trust", "status")
-
-
-@dataclasses.dataclass(frozen=True)
-class Results:
-    """What `cluster.fit_many` has left in a folder; one row for each problem, in their order.
-
-    `names` of the parameters; `mean` and `std` (problems, parameters) of the flat unbounded
-    parameters; `log_evidence`, `elbo` with `elbo_se`, `khat`; `converged`; `family`, `trust` and
-    `status` in words. A problem that failed has NaNs, and the reason in its `status`.
-
-    >>> from mixvi import cluster
-    >>> cluster.Results.read("nowhere")
-    Traceback (most recent call last):
-    mixvi._errors.InputError: cluster: there are no results in 'nowhere'.
-    """
-
-    folder: Path
-    names: tuple[str, ...]
-    mean: Float[np.ndarray, "n dim"]
-    std: Float[np.ndarray, "n dim"]
-    log_evidence: Float[np.ndarray, " n"]
-    elbo: Float[np.ndarray, " n"]
-    elbo_se: Float[np.ndarray, " n"]
-    khat: Float[np.ndarray, " n"]
-    converged: np.ndarray
-    family: np.ndarray
-    trust: np.ndarray
-    status: np.ndarray
-
-    @classmethod
-    def read(cls, folder: str | Path) -> "Results":
-        """Of a folder that holds all of them."""
-        folder = Path(folder)
-        about = _about_in(folder)
-        if about is None:
-            raise InputError(f"cluster: there are no results in {str(folder)!r}.")
-        files = [_file(folder, k) for k in range(_n_batches(about["n"], about["batch"]))]
-        if lacking := [one.name for one in files if not one.exists()]:
-            raise InputError(
-                f"cluster: {str(folder)!r} lacks {len(lacking)} of {len(files)} batches: call "
-                "fit_many again, which goes on where it was."
-            )
-        parts = []
-        for one in files:
-            with np.load(one, allow_pickle=False) as stored:
-                parts.append({name: stored[name] for name in (*NUMBERS, *WORDS)})
-        whole = {name: np.concatenate([part[name] for part in parts]) for name in parts[0]}
-        return cls(folder, tuple(about["names"]), **whole)
-
-    def __len__(self) -> int:
-        return len(self.converged)
+# What `mixvi.fit_many` takes and `fit` does not.
+SHARED = ("hyper", "constraints", "init_batched", "hyper_batched", "strategy")
+BATCH = "a batch of problems", "take a smaller batch="
+WORK_KEPT = 4
 
 
 def fit_many(
@@ -108,89 +60,130 @@ def fit_many(
     >>> centres = np.array([[0.0, 1.0], [5.0, 2.0], [9.0, 9.0]])
     >>> def log_density(w, centre):
     ...     return -0.5 * ((w - centre) ** 2).sum()
-    >>> with Client(processes=False, n_workers=1, dashboard_address=None) as client:
+    >>> with Client(processes=False, n_workers=1, dashboard_address=":0") as client:
     ...     with tempfile.TemporaryDirectory() as folder:
     ...         found = cluster.fit_many(client, log_density, np.zeros(2), centres, folder)
     >>> found.mean.round(6).tolist()
     [[0.0, 1.0], [5.0, 2.0], [9.0, 9.0]]
     """
-    client, folder = client_of(client), Path(folder)
-    leaves, tree = jtu.tree_flatten(unframed(data, "data"))
-    lengths = {np.shape(leaf)[:1] for leaf in leaves}
-    if not leaves or () in lengths or len(lengths) > 1:
-        raise InputError(
-            "cluster.fit_many: every leaf of data must have the problems on its first axis, the "
-            f"same number of them; got {sorted(lengths)}."
-        )
     if isinstance(batch, bool) or not isinstance(batch, int) or batch < 1:
         raise InputError(f"cluster.fit_many: batch must be a positive integer, got {batch!r}.")
-    n = len(leaves[0])
-    about = {"n": n, "batch": batch, "asked": _digest((init, sorted(options.items())))}
-    _refuse_others(folder, about)
+    problems = _Problems(init, unframed(data, "data"), options)
+    n = problems.n
+    work = packed(functools.partial(_fitted, log_density, problems.options), "the log density")
+    about: dict[str, Any] = {
+        "n": n,
+        "batch": batch,
+        "asked": digest_of((init, options)),
+        "data": digest_of(problems.data),
+        "values": problems.values(log_density),
+    }
+    there = Folder(Path(folder), about)
+    with connected(client) as client, there.opened():
+        numbers = range(there.n_batches)
+        left = [k for k in numbers if not there.has(k)]
 
-    def some(k: int) -> PyTree:
-        own = slice(k * batch, (k + 1) * batch)
-        return jtu.tree_unflatten(tree, [np.asarray(leaf[own]) for leaf in leaves])
-
-    done = 0
-    with spoken(client):
-        work = functools.partial(_fitted, log_density, init, options)
-        there = client.submit(same, work, pure=False)
-        for k in _as_they_come(client, there, some, folder, _n_batches(n, batch)):
+        def reported(k: int) -> None:
+            nonlocal done
             done += min(batch, n - k * batch)
             if progress is not None:
                 progress(done, n)
-    return Results.read(folder)
+
+        done = 0
+        for k in sorted(set(numbers) - set(left)):
+            reported(k)
+        with spoken(client, BATCH):
+            travelling = submitted(client, same, work) if left else None
+
+            def tasks() -> Iterator[tuple[int, Callable, tuple]]:
+                for k in left:
+                    first, last = k * batch, min(n, (k + 1) * batch)
+                    yield k, _called, (travelling, *problems.some(first, last), first)
+
+            for k, (names, arrays) in as_they_come(client, tasks()):
+                there.write(k, names, arrays)
+                reported(k)
+        return Results.read(folder)
 
 
-def _as_they_come(
-    client: Any, work: Any, some: Callable[[int], PyTree], folder: Path, n_batches: int
-) -> Iterator[int]:
-    """Numbers of batches that are there, whoever comes first."""
-    import distributed
+class _Problems:
+    """What differs from problem to problem, apart from what all share."""
 
-    left = iter(range(n_batches))
-    coming = distributed.as_completed([], with_results=False)
-    numbers: dict[Any, tuple[int, str]] = {}
+    def __init__(self, init: PyTree, data: PyTree, options: dict[str, Any]):
+        self.init, self.options = init, dict(options)
+        self.data, self.hyper = data, self.options.pop("hyper", None)
+        self.init_batched = bool(options.get("init_batched", False))
+        self.hyper_batched = bool(options.get("hyper_batched", False))
+        self.checked = checked(_own(options))
+        lengths = {np.shape(leaf)[:1] for leaf in jtu.tree_leaves(data)}
+        if not lengths or () in lengths or len(lengths) > 1 or lengths == {(0,)}:
+            raise InputError(
+                "cluster.fit_many: every leaf of data must have the problems on its first axis, "
+                f"the same number of them, at least one; got {sorted(lengths)}."
+            )
+        ((self.n,),) = lengths
 
-    def next_ones(room: int) -> Iterator[int]:
-        """Sends batches while there is room; yields those that are there already."""
-        for k in left:
-            data = some(k)
-            key = _digest(data)
-            if _is_there(folder, k, key):
-                yield k
-                continue
-            future = client.submit(_called, work, data, pure=False)
-            numbers[future] = k, key
-            coming.add(future)
-            if len(numbers) >= room:
-                return
+    def some(self, first: int, last: int) -> tuple[PyTree, PyTree, PyTree]:
+        """Starts, data and hyperparameters."""
+        own = slice(first, last)
 
-    def room() -> int:
-        return AHEAD * max(1, sum(client.nthreads().values()))
+        def taken(tree: PyTree) -> PyTree:
+            return jtu.tree_map(lambda leaf: np.asarray(leaf)[own], tree)
 
-    yield from next_ones(room())
-    while numbers:
-        future = next(coming)
-        k, key = numbers.pop(future)
-        names, arrays = future.result()
-        _write(folder, k, key, names, arrays)
-        yield k
-        yield from next_ones(room())
+        init = self._start(own) if self.init_batched else self.init
+        hyper = taken(self.hyper) if self.hyper_batched else self.hyper
+        return init, taken(self.data), hyper
+
+    def _start(self, own: Any) -> PyTree:
+        """Constants are the same for all."""
+        leaves, tree = jtu.tree_flatten(self.init)
+        pairs = zip(leaves, parameters(self.init), strict=True)
+        return tree.unflatten(leaf if array is None else array[own] for leaf, array in pairs)
+
+    def values(self, log_density: Callable) -> list[float | None]:
+        """Numbers by which the log density of the first problem is known again."""
+        asked = self.checked
+        _, data, hyper = self.some(0, 1)
+        data = jtu.tree_map(lambda leaf: leaf[0], data)
+        if self.hyper_batched:
+            hyper = jtu.tree_map(lambda leaf: leaf[0], hyper)
+        init = self._start(0) if self.init_batched else self.init
+        target, start = prepare(log_density, init, data, asked.dtype, hyper)
+        target, start = constrained(target, start, self.options.get("constraints"))
+        density = density_of(log_density, target, asked.dtype, asked.memory).inner
+        return probed(density, start.astype(np.float64), np.asarray(target.theta))
+
+
+def _own(options: dict[str, Any]) -> FitOptions:
+    """Those that `fit` knows."""
+    return {k: v for k, v in options.items() if k not in SHARED}  # type: ignore[return-value]
 
 
 # --- on a worker --------------------------------------------------------------------------------
 
+_work = Kept(WORK_KEPT)
 
-def _called(work: Callable, data: PyTree) -> Any:
-    return work(data)
+
+def _called(work: Packed, init: PyTree, data: PyTree, hyper: PyTree, first: int) -> Any:
+    return _work.get(work.name, lambda: unpacked(work))(init, data, hyper, first)
 
 
 def _fitted(
-    log_density: Callable, init: PyTree, options: dict[str, Any], data: PyTree
+    log_density: Callable,
+    options: dict[str, Any],
+    init: PyTree,
+    data: PyTree,
+    hyper: PyTree,
+    first: int,
 ) -> tuple[tuple[str, ...], dict[str, np.ndarray]]:
-    posts = fit_many_here(log_density, init, data, progress=False, **options)
+    try:
+        posts = fit_many_here(log_density, init, data, hyper=hyper, progress=False, **options)
+    except InputError as err:
+        n = len(jtu.tree_leaves(data)[0])
+        raise InputError(
+            f"cluster.fit_many, problems {first} to {first + n - 1} (numbers below begin there): "
+            f"{err}"
+        ) from err
     return posts.names, _arrays(posts)
 
 
@@ -212,90 +205,3 @@ def _arrays(posts: Posteriors) -> dict[str, np.ndarray]:
         "khat": np.array([number(post.khat) for post in posts]),
         "converged": np.array([post.converged for post in posts]),
     }
-
-
-# --- files --------------------------------------------------------------------------------------
-
-
-def _n_batches(n: int, batch: int) -> int:
-    return -(-n // batch)
-
-
-def _file(folder: Path, k: int) -> Path:
-    return folder / f"batch-{k:06}.npz"
-
-
-def _is_there(folder: Path, k: int, key: str) -> bool:
-    """Of the same data; a batch of others is refused."""
-    path = _file(folder, k)
-    if not path.exists():
-        return False
-    with np.load(path, allow_pickle=False) as stored:
-        if str(stored["key"]) == key:
-            return True
-    raise InputError(
-        f"cluster.fit_many: {str(path)!r} holds results of other data: give another folder, or "
-        "remove that one."
-    )
-
-
-def _write(
-    folder: Path, k: int, key: str, names: tuple[str, ...], arrays: dict[str, np.ndarray]
-) -> None:
-    about = _about_in(folder)
-    if about is not None and "names" not in about:
-        _write_about(folder, about | {"names": list(names)})
-    try:
-        _store.replace_with(
-            _file(folder, k),
-            lambda file: np.savez_compressed(file, key=np.array(key), **arrays),  # type: ignore[arg-type]
-        )
-    except OSError as err:
-        raise InputError(
-            f"cluster.fit_many: {str(folder)!r} cannot be written ({err.strerror}). What was "
-            "finished is there; the same call goes on."
-        ) from err
-
-
-def _refuse_others(folder: Path, about: dict[str, Any]) -> None:
-    known = _about_in(folder)
-    if known is None:
-        try:
-            folder.mkdir(parents=True, exist_ok=True)
-            _write_about(folder, about)
-        except OSError as err:
-            raise InputError(
-                f"cluster.fit_many: {str(folder)!r} cannot be written ({err.strerror})."
-            ) from err
-        return
-    for what, said in (("n", "problems"), ("batch", "problems a batch")):
-        if known[what] != about[what]:
-            raise InputError(
-                f"cluster.fit_many: {str(folder)!r} holds results of {known[what]:,} {said}, not "
-                f"{about[what]:,}: give another folder, or remove that one."
-            )
-    if known["asked"] != about["asked"]:
-        raise InputError(
-            f"cluster.fit_many: {str(folder)!r} holds results from another init or other options: "
-            "give another folder, or remove that one."
-        )
-
-
-def _about_in(folder: Path) -> dict[str, Any] | None:
-    path = folder / ABOUT
-    return json.loads(path.read_text()) if path.exists() else None
-
-
-def _write_about(folder: Path, about: dict[str, Any]) -> None:
-    _store.replace_with(folder / ABOUT, lambda file: file.write(json.dumps(about).encode()))
-
-
-def _digest(tree: Any) -> str:
-    digest = hashlib.blake2b(digest_size=16)
-    for leaf in jtu.tree_leaves(tree):
-        array = np.asarray(leaf)
-        if array.dtype.kind == "O":
-            digest.update(repr(leaf).encode())
-        else:
-            digest.update(f"{array.shape}{array.dtype.str}".encode() + array.tobytes())
-    return digest.hexdigest()

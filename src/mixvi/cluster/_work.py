@@ -2,8 +2,6 @@
 
 import collections
 import dataclasses
-import threading
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -12,7 +10,9 @@ from .._density._asked import answer_of, summed
 from .._density._cut import Layout, Survey
 from .._density._pieces import Piece, Pieces
 from .._density._sources import Arrays
+from .._errors import InputError
 from .._fit._threads import one_blas_thread
+from ._travel import Kept, Packed, unpacked
 
 PARTS_KEPT = 8
 
@@ -46,8 +46,15 @@ class Own(Pieces):
 
 def surveyed(tree: Any, number: int) -> Layout | None:
     """What a partition is like, None where it has no rows; every number is looked at."""
-    survey = Survey(Partition(tree, number))
-    collections.deque(survey.chunks(), maxlen=0)
+    where = f"partition {number}"
+    try:
+        survey = Survey(Partition(tree, number))
+        collections.deque(survey.chunks(), maxlen=0)
+    except InputError as err:
+        words = str(err).removeprefix("Pieces.arrays: ").removeprefix("data: ")
+        if where in words:
+            raise  # not `from err`: Dask goes in circles over an error that is its own cause
+        raise InputError(f"data: {where}: {words}") from err
     return survey.layout
 
 
@@ -57,7 +64,7 @@ def cut_up(tree: Any, number: int, layout: Layout, size: int, has_prior: bool) -
 
 
 def answered(
-    pieces: list[Piece], recipe: tuple[str, Callable], theta: Any, question: str, arguments: tuple
+    pieces: list[Piece], recipe: Packed, theta: Any, question: str, arguments: tuple
 ) -> tuple[Any, ...]:
     """The sum over the pieces."""
     part = _part(recipe, theta)
@@ -66,7 +73,7 @@ def answered(
 
 
 def answered_by_row(
-    pieces: list[Piece], recipe: tuple[str, Callable], theta: Any, question: str, arguments: tuple
+    pieces: list[Piece], recipe: Packed, theta: Any, question: str, arguments: tuple
 ) -> np.ndarray:
     part = _part(recipe, theta)
     with one_blas_thread(0):
@@ -74,8 +81,8 @@ def answered_by_row(
     return np.concatenate(each)
 
 
-def looked_at(pieces: list[Piece], look: Callable[[Piece, int], Any], before: int) -> list[Any]:
-    found = []
+def looked_at(pieces: list[Piece], packed: Packed, before: int) -> list[Any]:
+    look, found = unpacked(packed), []
     for piece in pieces:
         found.append(look(piece, before))
         before += int(piece.n)
@@ -93,16 +100,9 @@ def same(one: Any) -> Any:
 
 # --- the density of a piece, made once on each worker -------------------------------------------
 
-_parts: collections.OrderedDict[str, Any] = collections.OrderedDict()
-_lock = threading.Lock()
+_parts = Kept(PARTS_KEPT)
 
 
-def _part(recipe: tuple[str, Callable], theta: Any) -> Any:
-    name, make = recipe
-    with _lock:
-        if name not in _parts:
-            _parts[name] = make()
-            while len(_parts) > PARTS_KEPT:
-                _parts.popitem(last=False)
-        part = _parts[name]
+def _part(recipe: Packed, theta: Any) -> Any:
+    part = _parts.get(recipe.name, lambda: unpacked(recipe)())
     return part if theta is None else part.at(theta)

@@ -89,7 +89,8 @@ class ModelPart:
     def on(self, piece: Piece) -> ModelDensity:
         its = self.table.of(piece)
         rows = self.template.basis.rows(its.x, self.template.shared)
-        return self.template.with_rows(rows, its.y, its.weight, its.offset, bool(piece.is_first))
+        weight = its.weight * float(piece.weight)
+        return self.template.with_rows(rows, its.y, weight, its.offset, bool(piece.is_first))
 
 
 @dataclasses.dataclass(frozen=True)

@@ -183,8 +183,8 @@ def _refuse_dates(raw: Raw, name: str, row: int) -> None:
     text = raw.cells[name][row]
     raise InputError(
         f"column {name!r} holds dates or times ({shortened(text)} in {raw.place(row)}), which are "
-        f"not read. Leave it out (--drop {quoted(name)}), or put numbers in its place (days since "
-        "a start, say), or the month as a category."
+        "not read. Put numbers in its place (days since a start, say) or the month as a category; "
+        f"a column that is not the target can be left out (--drop {quoted(name)})."
     )
 
 

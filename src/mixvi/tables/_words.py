@@ -24,6 +24,8 @@ class Judgement(NamedTuple):
 def judgement(model: TableModel) -> Judgement:
     post, score = model.posterior, model.score
     sentences = (_predicts(model), _calibrated(model), _posterior(model))
+    if post.trust == "reject" and _separated(model) and score.better and score.calibrated:
+        return Judgement(CARE, "Take its classes, but not its bands", sentences)
     if post.trust == "reject":
         return Judgement(BAD, "Do not trust this model as it stands", sentences)
     if not score.better:
@@ -71,11 +73,17 @@ def _calibrated(model: TableModel) -> str:
     held = f"Its {100 * LEVEL:.0f}% intervals"
     if score.calibrated:
         return f"{held} hold as many of the rows that it has not seen as they should."
-    return (
-        f"{held} are {100 * score.off:.1f} points away from holding {100 * LEVEL:.0f}% of the rows "
-        f"that it has not seen; luck alone explains {100 * score.luck:.1f}."
-        + (" Counts vary more than this model (Poisson) knows." * (model.target.task == COUNT))
+    if score.held is None:  # a model from before this was kept
+        found = f"are {100 * score.off:.1f} points away from holding as many rows as they should"
+    else:
+        found = f"hold {100 * score.held:.0f}% of the rows that it has not seen"
+    return f"{held} {found}; luck alone explains up to {100 * score.luck:.1f} points." + (
+        " Counts vary more than this model (Poisson) knows." * (model.target.task == COUNT)
     )
+
+
+def _separated(model: TableModel) -> bool:
+    return model.target.task == CLASSIFY and model.score.hit > SEPARATED
 
 
 def _posterior(model: TableModel) -> str:
@@ -84,11 +92,11 @@ def _posterior(model: TableModel) -> str:
         return "The computation behind it was checked, and agrees with the posterior."
     if trust == "weigh":
         return "The computation behind it is close to the posterior, though not in every detail."
-    if trust == "reject" and model.target.task == CLASSIFY and model.score.hit > SEPARATED:
+    if trust == "reject" and _separated(model):
         return (
-            "The columns tell the classes apart almost completely. Then the posterior leans to "
-            "one side, which the Gaussian behind it does not: take the classes that it predicts, "
-            "but not its bands or small probabilities."
+            "The columns tell the classes apart almost completely. The posterior is then lopsided, "
+            "which no Gaussian is: take the classes that it predicts, but not its bands or small "
+            "probabilities."
         )
     if trust == "reject":
         straight = model.settings.basis == "linear"
