@@ -193,6 +193,11 @@ def test_what_does_not_go_is_said(name):
 FAILURES = {
     "no mode": (lambda w: w.sum(), mixvi.NoModeError, "the search for a mode"),
     "flat": (lambda w: -0.5 * (w[1:] ** 2).sum(), mixvi.IndefiniteHessianError, r"w\[0\]"),
+    "mostly flat": (
+        lambda w: -0.5 * (w[:9] ** 2).sum(),
+        mixvi.IndefiniteHessianError,
+        r"w\[9\].*tighter prior",
+    ),
     "saddle": (
         lambda w: 0.5 * w[0] ** 2 - 0.5 * (w[1:] ** 2).sum(),
         mixvi.IndefiniteHessianError,

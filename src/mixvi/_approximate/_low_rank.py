@@ -39,7 +39,8 @@ LOG_2PI = float(np.log(2 * np.pi))
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Directions:
-    """`rows` of Q, eigenvalues and eigenvectors of T, the bulk's `c`, nats left out."""
+    """`rows` of Q, eigenvalues and eigenvectors of T, the bulk's `c`, nats left out; which
+    parameters have no curvature at all."""
 
     base: Vector
     rows: Float[np.ndarray, "k dim"]
@@ -48,11 +49,20 @@ class Directions:
     bulk: float
     left_out: float
     better_base: Vector
+    flat: np.ndarray
 
     @property
     def is_definite(self) -> bool:
-        largest = self.values.max(initial=max(self.bulk, 0.0))
-        return self.bulk > 0 and bool((self.values > 1e-10 * largest).all())
+        return not self._is_flat and bool((self.values > 1e-10 * self._largest).all())
+
+    @property
+    def _largest(self) -> float:
+        return float(self.values.max(initial=max(self.bulk, 0.0)))
+
+    @property
+    def _is_flat(self) -> bool:
+        """In most directions."""
+        return not self.bulk > 1e-10 * self._largest
 
     @functools.cached_property
     def root(self) -> LowRankRoot:
@@ -71,7 +81,10 @@ class Directions:
         return points / np.sqrt(self.bulk) + ((points @ self.rows.T) @ inner) @ self.rows
 
     def steepest(self) -> tuple[float, Vector]:
-        """The smallest eigenvalue, and its direction in the parameters."""
+        """The smallest eigenvalue, and its direction in the parameters; where the bulk is flat, the
+        parameters that are."""
+        if self._is_flat:
+            return self.bulk, self.flat.astype(float)
         at = int(np.argmin(self.values))
         return float(self.values[at]), (self.vectors[:, at] @ self.rows) / np.sqrt(self.base)
 
@@ -193,7 +206,9 @@ def _directions(base: Vector, krylov: "_Krylov", signs: Rows, seen: Rows) -> Dir
     # The diagonal of what the directions leave.
     inside = (across @ (krylov.small - bulk * np.eye(len(rows)))) @ rows
     rest = (signs * (seen - inside)).mean(0)
-    return Directions(base, rows, values, vectors, bulk, np.inf, base * rest)
+    curved = np.abs(seen).max(0)
+    flat = curved <= 1e-8 * curved.max(initial=0.0)
+    return Directions(base, rows, values, vectors, bulk, np.inf, base * rest, flat)
 
 
 class _Krylov:
