@@ -164,7 +164,9 @@ def _indefinite(target: Target, directions: Directions | None, base: Vector) -> 
     if directions is not None:
         value, direction = directions.steepest()
         weight = np.abs(direction)
-    worst = [names[i] for i in np.argsort(-weight, kind="stable")[:5] if weight[i] > 0.1 * weight.max()]
+    worst = [
+        names[i] for i in np.argsort(-weight, kind="stable")[:5] if weight[i] > 0.1 * weight.max()
+    ]
     return IndefiniteHessianError(
         "the log density curves upwards, or not at all, along a direction at the point where its "
         f"gradient vanishes: the smallest eigenvalue of the negative Hessian is about {value:.3g}, "
