@@ -262,10 +262,12 @@ def kept() -> dict[str, dict]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--step", choices=STEPS)
+    parser.add_argument("--busy", action="store_true", help="other work runs beside, which is told")
     parser.add_argument("--page", action="store_true", help="of the rows that there are")
     asked = parser.parse_args()
     if asked.step is not None:
         row = {"step": asked.step, **STEPS[asked.step](asked.step.split(": ", 1)[1])}
+        row |= {"busy": True} if asked.busy else {}
         rows = {**kept(), asked.step: row}
         ROWS.write_text("".join(json.dumps(one) + "\n" for one in rows.values()))
         return
@@ -278,7 +280,8 @@ def main() -> None:
 def page(rows: dict[str, dict]) -> str:
     fits = {name[5:]: row for name, row in rows.items() if name.startswith("fit: ")}
     lines = [
-        "One run of each on two cores, nothing else running; a fit with its defaults (verdict "
+        "One run of each on two cores. Seconds with a star were taken while other work had most of "
+        "the machine, and say little; CPU seconds say more. A fit with its defaults (verdict "
         "included, hyperparameters learnt) unless the family is named, the first in a process of "
         "its own, so compilation is in it. Peak memory is the process's; what it had before the "
         "fit (libraries and data) is beside it.\n",
@@ -288,12 +291,16 @@ def page(rows: dict[str, dict]) -> str:
     for name in FITS:
         if (row := fits.get(name)) is not None:
             lines.append(
-                f"| {name} | {row['dim']:,} | {row['family']} | {row['wall']:.0f} | "
+                f"| {name} | {row['dim']:,} | {row['family']} | {_wall(row)} | "
                 f"{row['cpu']:.0f} | {row['before']:.2f} | {row['peak']:.2f} | {row['trust']} |"
             )
     lines += ["", *_peer_lines(rows, fits), "", *_cousin_lines(rows), "", *_cholesky_lines(rows)]
     versions = sorted({row["versions"] for row in rows.values() if "versions" in row})
     return "\n".join([*lines, "", "Versions: " + "; ".join(versions) + "."]).rstrip() + "\n"
+
+
+def _wall(row: dict) -> str:
+    return f"{row['wall']:.0f}{'*' if 'busy' in row else ''}"
 
 
 def _peer_lines(rows: dict[str, dict], fits: dict[str, dict]) -> list[str]:
@@ -303,9 +310,9 @@ def _peer_lines(rows: dict[str, dict], fits: dict[str, dict]) -> list[str]:
         f"{NOISE}). mixvi's fixed effects have a prior, N(0, 10), and belong to the parameters "
         "over which Laplace's evidence and the bound integrate; lme4 and glmmTMB maximise over "
         "them (nAGQ=0: together with the groups' effects, which is nearest to mixvi's laplace).\n",
-        "| model | by | seconds | peak GiB | fixed effects (standard error) | sd of groups | "
-        "noise |",
-        "|---|---|---|---|---|---|---|",
+        "| model | by | seconds | CPU seconds | peak GiB | fixed effects (standard error) | "
+        "sd of groups | noise |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for kind in FAMILIES:
         own = [(f"mixvi, {row['family']}", row) for name, row in fits.items() if kind in name]
@@ -316,14 +323,14 @@ def _peer_lines(rows: dict[str, dict], fits: dict[str, dict]) -> list[str]:
             by = by.replace(f", {kind}", "")
             if "wall" not in row:
                 what = f"stopped after {row['stopped']} s" if "stopped" in row else "failed"
-                lines.append(f"| {kind} | {by} | {what} | | | | |")
+                lines.append(f"| {kind} | {by} | {what} | | | | | |")
                 continue
             pairs = zip(row["fixed"], row["se"], strict=True)
             fixed = ", ".join(f"{one:.5f} ({se:.5f})" for one, se in pairs)
             noise = "" if row["noise"] is None else f"{row['noise']:.5f}"
             lines.append(
-                f"| {kind} | {by} | {row['wall']:.0f} | {row['peak']:.2f} | {fixed} | "
-                f"{row['sd']:.5f} | {noise} |"
+                f"| {kind} | {by} | {_wall(row)} | {row['cpu']:.0f} | {row['peak']:.2f} | "
+                f"{fixed} | {row['sd']:.5f} | {noise} |"
             )
     return lines
 
@@ -357,8 +364,8 @@ def _cholesky_lines(rows: dict[str, dict]) -> list[str]:
     )
     return [
         f"Counts on a grid of 300 x 300 with a Gaussian Markov random field ({one['dim']:,} "
-        f"parameters): {one['wall']:.0f} s ({one['cpu']:.0f} CPU) with CHOLMOD, "
-        f"{other['wall']:.0f} s ({other['cpu']:.0f} CPU) with SciPy's SuperLU; means and standard "
+        f"parameters): {_wall(one)} s ({one['cpu']:.0f} CPU) with CHOLMOD, "
+        f"{_wall(other)} s ({other['cpu']:.0f} CPU) with SciPy's SuperLU; means and standard "
         f"deviations of 50 parameters differ by {off:.0e} standard deviations at most."
     ]
 
