@@ -1,6 +1,6 @@
-"""Many parameters: 100,000 of them in mixed models, a random walk, and regressions with more features
-than rows. Time and peak memory, each fit in a process of its own; lme4 and glmmTMB on the same data;
-smaller cousins beside NUTS.
+"""Many parameters: 100,000 of them in mixed models, a random walk, and regressions with more
+features than rows. Time and peak memory, each fit in a process of its own; lme4 and glmmTMB on the
+same data; smaller cousins beside NUTS.
 
 `--step NAME` measures one thing and keeps its row in docs/results/parts/many_parameters_rows.jsonl;
 without it all that are not there are measured. The page is made of the rows. R is asked where it is
@@ -8,12 +8,10 @@ installed (Debian: r-cran-lme4, r-cran-glmmtmb)."""
 
 import argparse
 import json
-import os
 import pathlib
 import resource
 import subprocess
 import sys
-import tempfile
 import time
 
 import jax
@@ -22,31 +20,13 @@ import numpy as np
 import scipy.sparse as sp
 
 import mixvi
+from mixed_models_in_r import COMMON, FAMILIES, NOISE, PEERS, TRUE, mixed_data, peer_step
 
 PARTS = pathlib.Path(__file__).resolve().parent.parent / "docs/results/parts"
 ROWS = PARTS / "many_parameters_rows.jsonl"
-EACH, COMMON, NOISE = 5, 3, 0.7
-TRUE = np.array([-0.5, 0.8, -0.4])
-# A peer that has not ended by then is stopped.
-MOST_SECONDS = 230
 
 
 # --- models -----------------------------------------------------------------------------------
-
-
-def mixed_data(kind: str, groups: int) -> tuple:
-    rng = np.random.default_rng(0)
-    n = groups * EACH
-    of, x = np.repeat(np.arange(groups), EACH), rng.normal(size=(n, COMMON))
-    x[:, 0] = 1.0
-    eta = x @ TRUE + rng.normal(size=groups)[of]
-    if kind == "Gaussian":
-        y = eta + NOISE * rng.normal(size=n)
-    elif kind == "Poisson":
-        y = rng.poisson(np.exp(eta)).astype(float)
-    else:
-        y = (rng.random(n) < 1 / (1 + np.exp(-eta))).astype(float)
-    return of, x, y
 
 
 def mixed(kind: str, groups: int) -> tuple:
@@ -176,84 +156,6 @@ def fit_step(name: str) -> dict:
     return found
 
 
-# --- lme4 and glmmTMB -------------------------------------------------------------------------
-
-R = """
-suppressMessages(library({package}))
-n <- {n}
-read <- function(name) readBin(file.path("{folder}", name), "double", n)
-d <- data.frame(y=read("y"), x1=read("x1"), x2=read("x2"), g=factor(read("g")))
-began <- proc.time()
-fit <- {call}
-took <- proc.time() - began
-status <- readLines("/proc/self/status")
-peak <- as.numeric(gsub("[^0-9]", "", status[grepl("^VmHWM", status)])) / 2^20
-fixed <- {fixed}
-sd <- attr({random}$g, "stddev")
-cat(sprintf("%.8g ", c(took[["elapsed"]], took[["user.self"]] + took[["sys.self"]], peak,
-    fixed, sqrt(diag({covariance})), sd, sigma(fit))), "\\n")
-cat(R.version$major, ".", R.version$minor, "; ", as.character(packageVersion("{package}")), "\\n",
-    sep="")
-"""
-FORMULA = "y ~ x1 + x2 + (1 | g)"
-FAMILIES = {"Gaussian": "gaussian()", "logistic": "binomial()", "Poisson": "poisson()"}
-
-
-def peer_step(name: str) -> dict:
-    package, kind, how = name.split(", ")
-    if package == "glmmTMB":
-        family = FAMILIES[kind].replace("()", "")
-        reml = ", REML=TRUE" if kind == "Gaussian" else ""
-        call = f"glmmTMB({FORMULA}, d, family={family}{reml})"
-        words = {"fixed": "fixef(fit)$cond", "random": "VarCorr(fit)$cond"}
-        words["covariance"] = "vcov(fit)$cond"
-    else:
-        agq = how.split("=")[-1] if "=" in how else "1"
-        call = f"glmer({FORMULA}, d, family={FAMILIES[kind]}, nAGQ={agq})"
-        if kind == "Gaussian":
-            call = f"lmer({FORMULA}, d)"
-        words = {"fixed": "fixef(fit)", "random": "VarCorr(fit)"}
-        words["covariance"] = "as.matrix(vcov(fit))"
-    of, x, y = mixed_data(kind, 100_000)
-    columns = {"y": y, "x1": x[:, 1], "x2": x[:, 2], "g": of.astype(float)}
-    with tempfile.TemporaryDirectory() as folder:
-        for column, values in columns.items():
-            values.tofile(os.path.join(folder, column))
-        script = R.format(package=package, n=len(y), folder=folder, call=call, **words)
-        try:
-            done = subprocess.run(
-                ["Rscript", "-e", script], capture_output=True, text=True, timeout=MOST_SECONDS
-            )
-        except subprocess.TimeoutExpired:
-            return {"stopped": MOST_SECONDS}
-    if done.returncode:
-        return {"error": done.stderr[-500:]}
-    numbers, versions = done.stdout.strip().splitlines()[-2:]
-    wall, cpu, peak, *rest = (float(one) for one in numbers.split())
-    r, own = (one.strip() for one in versions.split(";"))
-    return {
-        "wall": wall,
-        "cpu": cpu,
-        "peak": peak,
-        "fixed": rest[:COMMON],
-        "se": rest[COMMON : 2 * COMMON],
-        "sd": rest[2 * COMMON],
-        "noise": rest[-1] if kind == "Gaussian" else None,
-        "versions": f"R {r}, {package} {own}",
-    }
-
-
-PEERS = [
-    "lme4, Gaussian, REML",
-    "glmmTMB, Gaussian, REML",
-    "lme4, logistic, nAGQ=0",
-    "lme4, logistic, nAGQ=1",
-    "glmmTMB, logistic, Laplace",
-    "lme4, Poisson, nAGQ=1",
-    "glmmTMB, Poisson, Laplace",
-]
-
-
 # --- smaller cousins beside NUTS --------------------------------------------------------------
 
 
@@ -360,10 +262,12 @@ def kept() -> dict[str, dict]:
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--step", choices=STEPS)
+    parser.add_argument("--busy", action="store_true", help="other work runs beside, which is told")
     parser.add_argument("--page", action="store_true", help="of the rows that there are")
     asked = parser.parse_args()
     if asked.step is not None:
         row = {"step": asked.step, **STEPS[asked.step](asked.step.split(": ", 1)[1])}
+        row |= {"busy": True} if asked.busy else {}
         rows = {**kept(), asked.step: row}
         ROWS.write_text("".join(json.dumps(one) + "\n" for one in rows.values()))
         return
@@ -376,7 +280,8 @@ def main() -> None:
 def page(rows: dict[str, dict]) -> str:
     fits = {name[5:]: row for name, row in rows.items() if name.startswith("fit: ")}
     lines = [
-        "One run of each on two cores, nothing else running; a fit with its defaults (verdict "
+        "One run of each on two cores. Seconds with a star were taken while other work had most of "
+        "the machine, and say little; CPU seconds say more. A fit with its defaults (verdict "
         "included, hyperparameters learnt) unless the family is named, the first in a process of "
         "its own, so compilation is in it. Peak memory is the process's; what it had before the "
         "fit (libraries and data) is beside it.\n",
@@ -386,7 +291,7 @@ def page(rows: dict[str, dict]) -> str:
     for name in FITS:
         if (row := fits.get(name)) is not None:
             lines.append(
-                f"| {name} | {row['dim']:,} | {row['family']} | {row['wall']:.0f} | "
+                f"| {name} | {row['dim']:,} | {row['family']} | {_wall(row)} | "
                 f"{row['cpu']:.0f} | {row['before']:.2f} | {row['peak']:.2f} | {row['trust']} |"
             )
     lines += ["", *_peer_lines(rows, fits), "", *_cousin_lines(rows), "", *_cholesky_lines(rows)]
@@ -394,13 +299,20 @@ def page(rows: dict[str, dict]) -> str:
     return "\n".join([*lines, "", "Versions: " + "; ".join(versions) + "."]).rstrip() + "\n"
 
 
+def _wall(row: dict) -> str:
+    return f"{row['wall']:.0f}{'*' if 'busy' in row else ''}"
+
+
 def _peer_lines(rows: dict[str, dict], fits: dict[str, dict]) -> list[str]:
     lines = [
         "The same data in R, 500,000 rows in 100,000 groups (data made with fixed effects "
         f"{', '.join(str(one) for one in TRUE)}, a standard deviation of 1 between groups, noise "
-        f"{NOISE}). mixvi's fixed effects have a prior, N(0, 10).\n",
-        "| model | by | seconds | peak GiB | fixed effects (standard error) | sd of groups | noise |",
-        "|---|---|---|---|---|---|---|",
+        f"{NOISE}). mixvi's fixed effects have a prior, N(0, 10), and belong to the parameters "
+        "over which Laplace's evidence and the bound integrate; lme4 and glmmTMB maximise over "
+        "them (nAGQ=0: together with the groups' effects, which is nearest to mixvi's laplace).\n",
+        "| model | by | seconds | CPU seconds | peak GiB | fixed effects (standard error) | "
+        "sd of groups | noise |",
+        "|---|---|---|---|---|---|---|---|",
     ]
     for kind in FAMILIES:
         own = [(f"mixvi, {row['family']}", row) for name, row in fits.items() if kind in name]
@@ -411,14 +323,14 @@ def _peer_lines(rows: dict[str, dict], fits: dict[str, dict]) -> list[str]:
             by = by.replace(f", {kind}", "")
             if "wall" not in row:
                 what = f"stopped after {row['stopped']} s" if "stopped" in row else "failed"
-                lines.append(f"| {kind} | {by} | {what} | | | | |")
+                lines.append(f"| {kind} | {by} | {what} | | | | | |")
                 continue
             pairs = zip(row["fixed"], row["se"], strict=True)
             fixed = ", ".join(f"{one:.5f} ({se:.5f})" for one, se in pairs)
             noise = "" if row["noise"] is None else f"{row['noise']:.5f}"
             lines.append(
-                f"| {kind} | {by} | {row['wall']:.0f} | {row['peak']:.2f} | {fixed} | "
-                f"{row['sd']:.5f} | {noise} |"
+                f"| {kind} | {by} | {_wall(row)} | {row['cpu']:.0f} | {row['peak']:.2f} | "
+                f"{fixed} | {row['sd']:.5f} | {noise} |"
             )
     return lines
 
@@ -452,8 +364,8 @@ def _cholesky_lines(rows: dict[str, dict]) -> list[str]:
     )
     return [
         f"Counts on a grid of 300 x 300 with a Gaussian Markov random field ({one['dim']:,} "
-        f"parameters): {one['wall']:.0f} s ({one['cpu']:.0f} CPU) with CHOLMOD, "
-        f"{other['wall']:.0f} s ({other['cpu']:.0f} CPU) with SciPy's SuperLU; means and standard "
+        f"parameters): {_wall(one)} s ({one['cpu']:.0f} CPU) with CHOLMOD, "
+        f"{_wall(other)} s ({other['cpu']:.0f} CPU) with SciPy's SuperLU; means and standard "
         f"deviations of 50 parameters differ by {off:.0e} standard deviations at most."
     ]
 

@@ -25,8 +25,11 @@ Vector = Float[np.ndarray, " dim"]
 Rows = Float[np.ndarray, "n dim"]
 # Directions at a time, random signs, and directions after which a diagonal is judged.
 BLOCK, SIGNS, FIRST = 16, 8, 64
-# Nats that may be left out before more directions are taken; diagonals that are tried.
-LEFT_OUT, MOST_ROUNDS = 0.01, 5
+# Nats that may be left out before more directions are taken, in all or for each parameter (a third
+# of a per cent of its standard deviation); below so many for each, more must halve what is left.
+LEFT_OUT, LEFT_OUT_EACH, MUST_HALVE = 0.01, 1e-5, 1e-3
+# Diagonals that are tried.
+MOST_ROUNDS = 5
 # A direction that is shorter than this, once the others are taken out of it, is none.
 SHORTEST = 1e-9
 # Up to so many parameters the diagonal of a Hessian is exact; above, by so many random signs.
@@ -36,7 +39,8 @@ LOG_2PI = float(np.log(2 * np.pi))
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Directions:
-    """`rows` of Q, eigenvalues and eigenvectors of T, the bulk's `c`, nats left out."""
+    """`rows` of Q, eigenvalues and eigenvectors of T, the bulk's `c`, nats left out; which
+    parameters have no curvature at all."""
 
     base: Vector
     rows: Float[np.ndarray, "k dim"]
@@ -45,11 +49,20 @@ class Directions:
     bulk: float
     left_out: float
     better_base: Vector
+    flat: np.ndarray
 
     @property
     def is_definite(self) -> bool:
-        largest = self.values.max(initial=max(self.bulk, 0.0))
-        return self.bulk > 0 and bool((self.values > 1e-10 * largest).all())
+        return not self._is_flat and bool((self.values > 1e-10 * self._largest).all())
+
+    @property
+    def _largest(self) -> float:
+        return float(self.values.max(initial=max(self.bulk, 0.0)))
+
+    @property
+    def _is_flat(self) -> bool:
+        """In most directions."""
+        return not self.bulk > 1e-10 * self._largest
 
     @functools.cached_property
     def root(self) -> LowRankRoot:
@@ -68,7 +81,10 @@ class Directions:
         return points / np.sqrt(self.bulk) + ((points @ self.rows.T) @ inner) @ self.rows
 
     def steepest(self) -> tuple[float, Vector]:
-        """The smallest eigenvalue, and its direction in the parameters."""
+        """The smallest eigenvalue, and its direction in the parameters; where the bulk is flat, the
+        parameters that are."""
+        if self._is_flat:
+            return self.bulk, self.flat.astype(float)
         at = int(np.argmin(self.values))
         return float(self.values[at]), (self.vectors[:, at] @ self.rows) / np.sqrt(self.base)
 
@@ -115,24 +131,36 @@ class Curvature:
 
     # --- a diagonal and a few directions ------------------------------------------------------
 
+    @property
+    def enough(self) -> float:
+        return max(LEFT_OUT, LEFT_OUT_EACH * self.dim)
+
     def directions(self, base: Vector, most: int) -> Directions:
-        """As many as leave out less than `LEFT_OUT` nats, at most `most`; first over the diagonal
-        that leaves out least."""
-        first = best = found = self._grown(positive(base), min(FIRST, most))
-        for _ in range(MOST_ROUNDS):
-            if best.left_out <= LEFT_OUT or not best.is_definite:
-                return best
-            found = self._grown(positive(found.better_base), min(FIRST, most))
-            if not found.is_definite or found.left_out > 0.5 * best.left_out:
-                break
-            best = found
-        if most <= FIRST:
+        """As many as leave out next to nothing, at most `most`; first over the diagonal that leaves
+        out least, then over the one that was given."""
+        first = self._grown(positive(base), min(FIRST, most))
+        best = self._better(first)
+        if self._will_do(best) or most <= FIRST:
             return best
-        grown = self._grown(first.base, most)
-        if best is first or grown.left_out <= LEFT_OUT or not grown.is_definite:
+        grown = self._better(self._grown(first.base, most))
+        if best.base is first.base or self._will_do(grown):
             return grown
         other = self._grown(best.base, most)
         return other if other.is_definite and other.left_out < grown.left_out else grown
+
+    def _better(self, best: Directions) -> Directions:
+        """With as many directions over the diagonals of what they leave, while that pays."""
+        for _ in range(MOST_ROUNDS):
+            if self._will_do(best):
+                return best
+            found = self._grown(positive(best.better_base), len(best.rows))
+            if not found.is_definite or found.left_out > 0.5 * best.left_out:
+                return best
+            best = found
+        return best
+
+    def _will_do(self, found: Directions) -> bool:
+        return found.left_out <= self.enough or not found.is_definite
 
     def _grown(self, base: Vector, most: int) -> Directions:
         scale = 1 / np.sqrt(base)
@@ -142,7 +170,7 @@ class Curvature:
 
         signs = self.signs(SIGNS)
         seen, krylov = times(signs), _Krylov(times, self.signs(BLOCK), most)
-        target = min(2 * BLOCK, most)
+        target, before = min(2 * BLOCK, most), np.inf
         while True:
             krylov.grow(target)
             found = _directions(base, krylov, signs, seen)
@@ -151,11 +179,11 @@ class Curvature:
                 beyond = found.white(times(white)) - signs
                 left_out = 0.25 * float((beyond**2).sum(1).mean())
                 found = dataclasses.replace(found, left_out=left_out)
-            if not found.is_definite or found.left_out <= LEFT_OUT:
+            left = found.left_out
+            pays = left > MUST_HALVE * self.dim or left < 0.5 * before
+            if self._will_do(found) or krylov.is_whole or krylov.size >= most or not pays:
                 return found
-            if krylov.is_whole or krylov.size >= most:
-                return found
-            target = min(2 * target, most)
+            target, before = min(2 * target, most), left
 
 
 def positive(base: Vector) -> Vector:
@@ -178,7 +206,9 @@ def _directions(base: Vector, krylov: "_Krylov", signs: Rows, seen: Rows) -> Dir
     # The diagonal of what the directions leave.
     inside = (across @ (krylov.small - bulk * np.eye(len(rows)))) @ rows
     rest = (signs * (seen - inside)).mean(0)
-    return Directions(base, rows, values, vectors, bulk, np.inf, base * rest)
+    curved = np.abs(seen).max(0)
+    flat = curved <= 1e-8 * curved.max(initial=0.0)
+    return Directions(base, rows, values, vectors, bulk, np.inf, base * rest, flat)
 
 
 class _Krylov:

@@ -11,6 +11,7 @@ over fixed pairs z, -z whose coordinates along V have unit covariance exactly.
 import dataclasses
 import functools
 import math
+from typing import Any
 
 import numpy as np
 from jaxtyping import Float
@@ -43,6 +44,7 @@ class Subspace:
 
     def __init__(self, root: Root, directions: Directions | None, key: object, n: int):
         self.root, dim = root, len(root)
+        self.columns: Any
         half = generator(key, FIXED).standard_normal((n // 2, dim))
         if directions is None:
             half /= np.sqrt((half**2).mean(0))
@@ -117,8 +119,8 @@ class SubspaceBound:
         return np.zeros(self.space.size * (self.part.means + self.part.widths))
 
     def by_pair(self, x: np.ndarray) -> tuple[np.ndarray, list[np.ndarray]]:
-        """Sums over a block of pairs: of values; of `V R^T g`, of that times `V z`, and squares of
-        both (which tell their noise)."""
+        """Values of pairs; means of `V R^T g`, of that times `V z`, and of the squares that tell
+        their noise."""
         space, dim = self.space, len(self.centre)
         mean, rho = self.split(x)
         shift, values = space.steps(mean[None])[0], []
@@ -134,7 +136,9 @@ class SubspaceBound:
             pulled = space.back(gradients)
             ahead, behind = pulled[: len(along)], pulled[len(along) :]
             means, widths = 0.5 * (ahead + behind), 0.5 * (ahead - behind) * along
-            for total, one in zip(sums, (means, widths, means**2, widths**2), strict=True):
+            # A Gaussian's own noise is matched away: that of the rest.
+            squares = means**2, (widths + along**2) ** 2
+            for total, one in zip(sums, (means, widths, *squares), strict=True):
                 total += one.sum(0)
         self.n_passes += 1
         return np.concatenate(values), [one / len(space.along) for one in sums]
@@ -164,7 +168,7 @@ def foreseen(bound: SubspaceBound) -> Foreseen:
         values, (means, widths, means2, widths2) = bound.by_pair(0 * bound.start)
         noise_of_means = (means2 - means**2) / n
         bend = np.maximum(-widths, 1e-6)
-        noise_of_widths = np.minimum((widths2 - widths**2) / n, 1.0)
+        noise_of_widths = np.minimum((widths2 - (widths + 1) ** 2) / n, 1.0)
         of_means = 0.5 * float((means**2 - noise_of_means).sum())
         of_widths = 0.5 * float((bend - 1 - np.log(bend) - 0.5 * noise_of_widths).sum())
     finite = bool(np.isfinite(values).all() and np.isfinite(of_means + of_widths))

@@ -2,8 +2,8 @@
 
     P[order][:, order] = L D L^T,        L unit lower triangular
 
-CHOLMOD factorises where scikit-sparse is installed, otherwise SciPy's SuperLU, without pivoting; the
-numbers differ by rounding. Entries of the inverse on the pattern of L follow from
+CHOLMOD factorises where scikit-sparse is installed, otherwise SciPy's SuperLU, without pivoting;
+the numbers differ by rounding. Entries of the inverse on the pattern of L follow from
 L itself (Takahashi, Fagan and Chen 1973): with the columns J of a supernode, the rows S below them
 and Y = L_SJ L_JJ^-1,
 
@@ -168,7 +168,7 @@ def _places(begin: np.ndarray, end: np.ndarray) -> np.ndarray:
 def _cholmod() -> Any:
     """SuiteSparse's, by scikit-sparse; None where that is not installed."""
     try:
-        from sksparse import cholmod
+        from sksparse import cholmod  # pyright: ignore
     except ImportError:
         return None
     return cholmod if hasattr(cholmod, "analyze") else None

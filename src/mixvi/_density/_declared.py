@@ -1,4 +1,4 @@
-"""The precision of a prior that the user has declared apart: of `Additive`, where it is diagonal."""
+"""The precision of a prior that the user has declared apart, by `Additive`: its diagonal."""
 
 from typing import Any
 

@@ -79,7 +79,7 @@ class DirectionsLeaveOut(Event):
         if self.nats < 0.01:
             return f"{self.n} directions leave out less than 0.01 nat of the Hessian."
         more = ""
-        if self.nats > max(0.5, 0.001 * self.dim):
+        if self.nats > max(0.5, 0.002 * self.dim):
             more = (
                 "; a mixvi.Additive tells its prior apart, a mixvi.LinearPredictor is exact, and "
                 "memory= allows more directions"

@@ -49,7 +49,7 @@ MODE_TOL, ENOUGH = 1e-8, 1e-3
 # Nats that are not worth another family.
 GAIN = 0.002
 # Directions that are kept at most, and the share of memory that they may take.
-MOST_DIRECTIONS, SHARE = 2000, 0.5
+MOST_DIRECTIONS, SHARE = 1200, 0.5
 PARTS = {
     "mu": Part(widths=False),
     "eig": Part(),
@@ -134,7 +134,7 @@ def _begun(
     mode = found * scale
     before, (value, gradient, _) = value, density.product(mode, nothing)
     curvature = Curvature(density, mode, generator(options.key, PROBES))
-    directions, root, decrement = None, None, math.inf
+    directions, root, decrement, base = None, None, math.inf, nothing
     if math.isfinite(value) and np.isfinite(gradient).all():
         base = declared_precision(target, mode)
         base = np.ones(dim) if base is None else base
@@ -164,7 +164,9 @@ def _indefinite(target: Target, directions: Directions | None, base: Vector) -> 
     if directions is not None:
         value, direction = directions.steepest()
         weight = np.abs(direction)
-    worst = [names[i] for i in np.argsort(-weight)[:5] if weight[i] > 0.1 * weight.max()]
+    worst = [
+        names[i] for i in np.argsort(-weight, kind="stable")[:5] if weight[i] > 0.1 * weight.max()
+    ]
     return IndefiniteHessianError(
         "the log density curves upwards, or not at all, along a direction at the point where its "
         f"gradient vanishes: the smallest eigenvalue of the negative Hessian is about {value:.3g}, "

@@ -13,7 +13,7 @@ import math
 import numpy as np
 
 from .._approximate._by_rows import RowBound, RowMode, RowState, best_by_rows, mode_by_rows
-from .._approximate._laplace import CurvatureReport, explain_no_mode
+from .._approximate._laplace import explain_no_mode
 from .._approximate._row_curvature import SHAPES, RowShape
 from .._approximate._row_evidence import RowProfile, RowsTuned, searched, tuned_by_rows
 from .._arrays._draws import Nodes, Quadrature
@@ -28,17 +28,16 @@ from .._errors import (
     NoModeError,
     NonFiniteError,
 )
-from .._judge._diagnosis import Elsewhere
 from .._judge._fresh import Judged
-from .._judge._many_parameters import CHEAP, DRAWS, MORE, judge_many, judged_many, looked_at
-from .._judge._verdict import REJECT, Reason, Subject, Verdict
+from .._judge._many_parameters import CHEAP, DRAWS, MORE, judged_many, looked_at
+from .._judge._verdict import Subject
 from .._law._gaussian import Gaussian
 from .._watch import FAMILY, MODE, VERDICT, stage
 from ._events import Event, LaplaceLeaves, OnlyPart, QuadratureOff, WholeChanges
 from ._hyper import HyperReport
+from ._many_ended import ended_posterior, failed_posterior
 from ._options import DIAGONAL, Options
 from ._outcome import Outcome
-from ._many_ended import ended_posterior, failed_posterior
 from ._stats import Stats
 from ._structure import Choice
 
@@ -94,8 +93,8 @@ def _begun(target: Target, start: np.ndarray, options: Options, choice: Choice) 
     density = RowsDensity(target)
     if not math.isfinite(density.prior.log_det):
         raise InputError(
-            "LinearPredictor: prior_precision must be positive (definite): where it is singular (an "
-            "intrinsic field), add a small number to its diagonal."
+            "LinearPredictor: prior_precision must be positive (definite): where it is singular "
+            "(an intrinsic field), add a small number to its diagonal."
         )
     shape, tuned = SHAPES[choice.name](density), None
     if target.hyper_structure is None:
