@@ -16,7 +16,7 @@ PATIENCE = 10.0
 # Seconds in which a scheduler must answer.
 CONNECTING = "10s"
 LOST = (
-    "cluster: data were lost with the workers that held them. Data that Dask itself reads "
+    "cluster: data were lost with the workers that held them ({}). Data that Dask itself reads "
     "(read_parquet, delayed functions) are read again; those that were scattered are not."
 )
 # What a task is called, and what makes it smaller.
@@ -71,13 +71,27 @@ def submitted(client: Any, work: Callable, *given: Any) -> Any:
         return client.submit(work, *given, pure=False)
 
 
+def made(client: Any, futures: list[Any]) -> list[Any]:
+    """The same, when all are there: a scheduler under load may take up what is sent later before
+    what it is made of, and calls that lost."""
+    for one in futures:
+        _wait_for(client, one)
+        if one.status != "finished":
+            one.result()  # raises
+    return futures
+
+
 def result_of(client: Any, future: Any) -> Any:
     """What it comes to, however long that takes; told once if there is no worker."""
+    _wait_for(client, future)
+    return future.result()
+
+
+def _wait_for(client: Any, future: Any) -> None:
     if not future.done():
         done: queue.SimpleQueue[Any] = queue.SimpleQueue()
         future.add_done_callback(done.put)
         _next(client, done)
-    return future.result()
 
 
 def as_they_come(
@@ -149,7 +163,7 @@ def spoken(client: Any, task: tuple[str, str] = PARTITION) -> Iterator[None]:
         lost_it = getattr(err, "reason", "") == "scheduler-connection-lost"
         if client.status != "running" or lost_it:
             raise InputError(_gone(client)) from err
-        raise InputError(LOST) from err
+        raise InputError(LOST.format(getattr(err, "reason", "") or err)) from err
     except Exception as err:  # a closed client raises more than one kind
         if client.status == "running" and not isinstance(err, CommClosedError):
             raise

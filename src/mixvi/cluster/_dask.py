@@ -14,7 +14,7 @@ from .._density._cut import Layout
 from .._density._pieces import Piece, Pieces
 from .._errors import InputError
 from . import _work
-from ._client import client_of, result_of, spoken, submitted
+from ._client import client_of, made, result_of, spoken, submitted
 from ._travel import packed
 
 RECIPES_KEPT = 8
@@ -59,7 +59,8 @@ class ClusterPieces(Pieces):
         if rows is not None and (isinstance(rows, bool) or not isinstance(rows, int) or rows < 1):
             raise InputError(f"cluster.dask: rows must be a positive integer, got {rows!r}.")
         self.client, self._rows, self._kept = client, rows, None
-        surveys = self._submitted(_work.surveyed, partitions, range(len(partitions)))
+        numbers = range(len(partitions))
+        surveys = self._submitted(_work.surveyed, made(client, partitions), numbers)
         layouts = [result_of(client, one) for one in surveys]
         there = [k for k, one in enumerate(layouts) if one is not None and one.n_rows]
         if not there:
