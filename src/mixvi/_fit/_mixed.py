@@ -16,7 +16,14 @@ import numpy as np
 
 from .._approximate._laplace import covariance_root
 from .._approximate._missing import Look, look, proposals
-from .._approximate._mixture import NO_WEIGHT, Components, MixtureState, draws_for, improved
+from .._approximate._mixture import (
+    NO_WEIGHT,
+    Components,
+    MixtureShape,
+    MixtureState,
+    draws_for,
+    improved,
+)
 from .._arrays._draws import Matched
 from .._arrays._roots import dense
 from .._density._protocol import Density
@@ -34,9 +41,10 @@ from ._posterior import Posterior
 # Nats: what is not worth another component, and how near to the posterior is near enough.
 GAIN, NEAR_ENOUGH = 0.005, 0.01
 # Fresh draws of a component that decide; fixed ones of it, at most.
-N_LOOK, MOST_DRAWS = 1000, 4096
-# Steps that tell which proposal is the better one; that a component has to show itself; of the end.
-FIRST_STEPS, GROWING_STEPS, LAST_STEPS = 4, 30, 150
+N_LOOK, MOST_DRAWS = 500, 4096
+# Steps of a new component alone, which tell which proposal is the better one; of all together, then
+# and at the end.
+FIRST_STEPS, GROWING_STEPS, LAST_STEPS = 10, 12, 150
 # Nats over a few steps, while growing and at the end.
 ROUGH, FINE = 0.003, 5e-4
 # Nats by which a mixture may be less dense at a mode than the posterior and still cover it.
@@ -70,10 +78,12 @@ class Growing:
         """Nats that the fixed draws claim beyond fresh ones, and beyond their noise."""
         return abs(self.state.elbo - self.seen.elbo) - 2 * self.seen.se
 
-    def with_components(self, at: Components, n: int, gain: float, steps: int) -> "Growing":
+    def with_components(
+        self, at: Components, n: int, gain: float, steps: int, before: MixtureShape | None = None
+    ) -> "Growing":
         """Improved together, and looked at afresh."""
         key, dim = self.case.options.key, self.case.problem.dim
-        state = improved(self.density, at, draws_for(key, len(at), n, dim), gain, steps)
+        state = improved(self.density, at, draws_for(key, len(at), n, dim), gain, steps, before)
         kept = state.at.weights > NO_WEIGHT
         if not kept.all():
             at = state.at.those(kept)
@@ -259,13 +269,13 @@ def _one_more(now: Growing) -> Growing | None:
     """With the component that gains most; None where none gains enough."""
     key, dim = now.case.options.key, now.case.problem.dim
     z = draws_for(key, len(now.at) + 1, now.n, dim)
-    begun = [
-        improved(now.density, at, z, ROUGH, FIRST_STEPS)
-        for at in proposals(now.seen, now.state.shape)
-    ]
+    before, begun = now.state.shape, []
+    for at in proposals(now.seen, before):
+        is_new = ~before.holds(at, now.n)
+        begun.append(improved(now.density, at, z, ROUGH, FIRST_STEPS, before, is_new))
     begun = [one for one in begun if math.isfinite(one.elbo)]
     for one in sorted(begun, key=lambda one: -one.elbo):
-        found = now.with_components(one.at, now.n, ROUGH, GROWING_STEPS)
+        found = now.with_components(one.at, now.n, ROUGH, GROWING_STEPS, one.shape)
         if found.promises > 2 * GAIN and now.may_double:
             found = found.more_draws()
         if found.seen.gains(now.seen, GAIN):
