@@ -26,6 +26,7 @@ import numpy as np
 from jaxtyping import Float
 
 from .._arrays._draws import FIXED, Matched, generator_of, key_words
+from .._arrays._roots import dense
 from .._density._protocol import Density
 from .._errors import Code, InputError
 from .._law._gaussian import Gaussian
@@ -219,7 +220,7 @@ class MixtureState:
     @property
     def root(self) -> Float[np.ndarray, "dim dim"]:
         """Of its own covariance."""
-        return self.at.law.root
+        return dense(self.at.law.root)
 
     @property
     def elbo(self) -> float:

@@ -27,6 +27,7 @@ from .._approximate._mixture import (
 from .._arrays._draws import Matched
 from .._arrays._roots import dense
 from .._density._protocol import Density
+from .._errors import Code
 from .._judge._diagnosis import NO_MASS, Elsewhere
 from .._judge._elsewhere import Setting, searched_elsewhere
 from .._judge._fresh import judged, judged_mixture
@@ -221,14 +222,14 @@ def _with_modes(one: Growing, modes: Sequence[Mode], most: int) -> Growing:
 def _between(now: Growing, known: Sequence[Mode]) -> list[Mode]:
     """Modes that a Gaussian as wide as all known ones together sees: what is far from each of them
     is not far from all."""
-    law, key = now.at.law.components, now.case.options.key
-    if len(law) < 2:
+    law, key = now.at.law, now.case.options.key
+    if not isinstance(law, GaussianMixture):
         return []
-    around = now.at.law.moments
+    around = law.moments
     wide = Gaussian(around.mean, BETWEEN * dense(around.root))
     points = wide.sample(key, N_BETWEEN)
     log_p = now.density.values(points)
-    missed = log_p - now.seen.elbo - now.at.law.log_prob(points)
+    missed = log_p - now.seen.elbo - law.log_prob(points)
     found: list[Mode] = []
     best_first = np.argsort(-np.where(missed > SURPRISE, log_p, -np.inf))
     for place in best_first[: min(MOST_CLIMBS, int((missed > SURPRISE).sum()))]:
@@ -290,7 +291,11 @@ def _finished(grown: Growing) -> Growing:
         found = found.with_components(found.at, 2 * found.n, FINE, LAST_STEPS)
     # Longer searches fit the draws more closely: not at the cost of fresh ones.
     better = found.seen.elbo > grown.seen.elbo - 2 * math.hypot(found.seen.se, grown.seen.se)
-    return found if better else grown
+    best = found if better else grown
+    # What fresh draws cannot see is no reason to go on.
+    is_settled = not better or best.state.gain_left < GAIN
+    code = Code.OK if is_settled else best.state.code
+    return dataclasses.replace(best, state=dataclasses.replace(best.state, code=code))
 
 
 # --- what came of it --------------------------------------------------------------------------
