@@ -57,6 +57,7 @@ HARD = {
     "What looking for other modes costs": ["looking.py"],
     "What is said, case by case": ["sentences.py"],
     "Centred or not": ["centring.py"],
+    "Mixtures beside the best Gaussian": ["mixtures.py"],
 }
 PAGES = {
     "core": ("core", CORE, "bench"),
