@@ -61,6 +61,7 @@ HARD = {
     "What is said, case by case": ["sentences.py"],
     "Centred or not": ["centring.py"],
     "Few groups of few rows: trusted, but wrong": ["few_groups.py"],
+    "Mixtures beside the best Gaussian": ["mixtures.py"],
 }
 PAGES = {
     "core": ("core", CORE, "bench"),

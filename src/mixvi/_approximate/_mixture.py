@@ -26,6 +26,7 @@ import numpy as np
 from jaxtyping import Float
 
 from .._arrays._draws import FIXED, Matched, generator_of, key_words
+from .._arrays._roots import dense
 from .._density._protocol import Density
 from .._errors import Code, InputError
 from .._law._gaussian import Gaussian
@@ -121,7 +122,8 @@ class Components:
 class MixtureShape:
     """What one pass over the draws shows of a mixture. `each`: the mean of `h` over the draws of
     every component; `pull`, `bend`: of every component, in its own standard deviations; `steep`:
-    `L_k^T mean_s [grad h grad h^T] L_k`, along whose axes `h` changes most."""
+    `L_k^T mean_s [grad h grad h^T] L_k`, along whose axes `h` changes most. `log_p`, `gradients`:
+    of the density, which components that do not move keep."""
 
     elbo: float
     each: Float[np.ndarray, " components"]
@@ -129,19 +131,43 @@ class MixtureShape:
     bend: Squares
     steep: Squares
     log_ratio: Float[np.ndarray, "components n"]
+    at: Components
+    log_p: Float[np.ndarray, "components n"]
+    gradients: Draws
+
+    def holds(self, at: Components, n: int) -> np.ndarray:
+        """Which components stand where they stood, over as many draws."""
+        both = min(len(at), len(self.at)) if n == self.log_p.shape[1] else 0
+        same = np.zeros(len(at), bool)
+        for k in range(both):
+            same[k] = np.array_equal(at.means[k], self.at.means[k]) and np.array_equal(
+                at.roots[k], self.at.roots[k]
+            )
+        return same
 
     @property
     def finite(self) -> bool:
         return math.isfinite(self.elbo) and bool(np.isfinite(self.bend).all())
 
 
-def shape_of(density: Density, at: Components, z: Draws) -> MixtureShape:
+def shape_of(
+    density: Density, at: Components, z: Draws, before: MixtureShape | None = None
+) -> MixtureShape:
+    """`before`: of components some of which are the same, over the same draws: the density is asked
+    at the draws of the others alone."""
     n_components, n, dim = z.shape
-    points = (at.means[:, None] + z @ at.roots.transpose(0, 2, 1)).reshape(-1, dim)
-    log_p, gradients = density.gradients(points)
-    log_q, own_gradients = log_mixture(at, points)
-    log_ratio = (log_p - log_q).reshape(n_components, n)
-    slopes = (gradients - own_gradients).reshape(n_components, n, dim) @ at.roots
+    points = at.means[:, None] + z @ at.roots.transpose(0, 2, 1)
+    log_p, gradients = np.empty((n_components, n)), np.empty(z.shape)
+    same = np.zeros(n_components, bool) if before is None else before.holds(at, n)
+    if before is not None:
+        kept = np.flatnonzero(same)
+        log_p[kept], gradients[kept] = before.log_p[kept], before.gradients[kept]
+    if not same.all():
+        values, slopes = density.gradients(points[~same].reshape(-1, dim))
+        log_p[~same], gradients[~same] = values.reshape(-1, n), slopes.reshape(-1, n, dim)
+    log_q, own_gradients = log_mixture(at, points.reshape(-1, dim))
+    log_ratio = log_p - log_q.reshape(n_components, n)
+    slopes = (gradients - own_gradients.reshape(z.shape)) @ at.roots
     each = log_ratio.mean(1)
     cross = slopes.transpose(0, 2, 1) @ z / n
     return MixtureShape(
@@ -151,6 +177,9 @@ def shape_of(density: Density, at: Components, z: Draws) -> MixtureShape:
         bend=-0.5 * (cross + cross.transpose(0, 2, 1)),
         steep=slopes.transpose(0, 2, 1) @ slopes / n,
         log_ratio=log_ratio,
+        at=at,
+        log_p=log_p,
+        gradients=gradients,
     )
 
 
@@ -191,7 +220,7 @@ class MixtureState:
     @property
     def root(self) -> Float[np.ndarray, "dim dim"]:
         """Of its own covariance."""
-        return self.at.law.root
+        return dense(self.at.law.root)
 
     @property
     def elbo(self) -> float:
@@ -211,13 +240,20 @@ def draws_for(key: object, n_components: int, n: int, dim: int) -> Draws:
 
 
 def improved(
-    density: Density, at: Components, z: Draws, gain: float, most_steps: int
+    density: Density,
+    at: Components,
+    z: Draws,
+    gain: float,
+    most_steps: int,
+    before: MixtureShape | None = None,
+    moving: np.ndarray | None = None,
 ) -> MixtureState:
-    """Natural steps until the last few together gain less than `gain` nats."""
-    shape, rho = shape_of(density, at, z), 1.0
+    """Natural steps until the last few together gain less than `gain` nats. `moving`: the means and
+    roots that take part; weights all do."""
+    shape, rho = shape_of(density, at, z, before), 1.0
     bounds, code, left = [shape.elbo], Code.BOUND_OUT_OF_STEPS, math.inf
     for _ in range(most_steps):
-        at_next, shape_next, rho = _risen(density, at, z, shape, rho)
+        at_next, shape_next, rho = _risen(density, at, z, shape, rho, moving)
         if shape_next is None:
             code, left = Code.OK, 0.0
             break
@@ -233,19 +269,26 @@ def improved(
 
 
 def _risen(
-    density: Density, at: Components, z: Draws, shape: MixtureShape, rho: float
+    density: Density,
+    at: Components,
+    z: Draws,
+    shape: MixtureShape,
+    rho: float,
+    moving: np.ndarray | None,
 ) -> tuple[Components, MixtureShape | None, float]:
     """The next components, over which the bound is higher; no shape where no step finds any."""
     while rho >= SHORTEST:
-        there = stepped(at, shape, rho)
-        found = shape_of(density, there, z)
+        there = stepped(at, shape, rho, moving)
+        found = shape_of(density, there, z, shape)
         if found.finite and found.elbo > shape.elbo:
             return there, found, rho
         rho *= 0.5
     return at, None, rho
 
 
-def stepped(at: Components, shape: MixtureShape, rho: float) -> Components:
+def stepped(
+    at: Components, shape: MixtureShape, rho: float, moving: np.ndarray | None = None
+) -> Components:
     eye = np.eye(at.means.shape[1])
     values, vectors = np.linalg.eigh(eye + rho * shape.bend)
     values = np.clip(values, MOST_WIDER, MOST_NARROWER)[:, None, :]
@@ -253,6 +296,9 @@ def stepped(at: Components, shape: MixtureShape, rho: float) -> Components:
     shift = (vectors / values) @ (turned @ shape.pull[..., None])
     means = at.means + rho * (at.roots @ shift)[..., 0]
     roots = at.roots @ ((vectors / np.sqrt(values)) @ turned)
+    if moving is not None:
+        means = np.where(moving[:, None], means, at.means)
+        roots = np.where(moving[:, None, None], roots, at.roots)
     more = np.clip(rho * (shape.each - at.weights @ shape.each), -MOST_WEIGHT, MOST_WEIGHT)
     return Components(_normal(at.log_weights + more), means, roots)
 

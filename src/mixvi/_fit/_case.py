@@ -152,9 +152,9 @@ class Fitted:
 
     def law(self, found: Laplace, dtype: np.dtype) -> Law:
         if isinstance(self.state, MixtureState):
-            law = self.state.at.law
-            parts = (Gaussian(*(x.astype(dtype) for x in (p.mean, p.root))) for p in law.components)
-            return GaussianMixture(law.weights, tuple(parts))
+            at = self.state.at
+            pairs = zip(at.means.astype(dtype), at.roots.astype(dtype), strict=True)
+            return GaussianMixture(at.weights, tuple(Gaussian(*pair) for pair in pairs))
         mean, root = self.gaussian(found)
         return Gaussian(mean.astype(dtype), root.astype(dtype))
 

@@ -16,10 +16,18 @@ import numpy as np
 
 from .._approximate._laplace import covariance_root
 from .._approximate._missing import Look, look, proposals
-from .._approximate._mixture import NO_WEIGHT, Components, MixtureState, draws_for, improved
+from .._approximate._mixture import (
+    NO_WEIGHT,
+    Components,
+    MixtureShape,
+    MixtureState,
+    draws_for,
+    improved,
+)
 from .._arrays._draws import Matched
 from .._arrays._roots import dense
 from .._density._protocol import Density
+from .._errors import Code
 from .._judge._diagnosis import NO_MASS, Elsewhere
 from .._judge._elsewhere import Setting, searched_elsewhere
 from .._judge._fresh import judged, judged_mixture
@@ -34,9 +42,10 @@ from ._posterior import Posterior
 # Nats: what is not worth another component, and how near to the posterior is near enough.
 GAIN, NEAR_ENOUGH = 0.005, 0.01
 # Fresh draws of a component that decide; fixed ones of it, at most.
-N_LOOK, MOST_DRAWS = 1000, 4096
-# Steps that tell which proposal is the better one; that a component has to show itself; of the end.
-FIRST_STEPS, GROWING_STEPS, LAST_STEPS = 4, 30, 150
+N_LOOK, MOST_DRAWS = 500, 4096
+# Steps of a new component alone, which tell which proposal is the better one; of all together, then
+# and at the end.
+FIRST_STEPS, GROWING_STEPS, LAST_STEPS = 10, 12, 150
 # Nats over a few steps, while growing and at the end.
 ROUGH, FINE = 0.003, 5e-4
 # Nats by which a mixture may be less dense at a mode than the posterior and still cover it.
@@ -70,10 +79,12 @@ class Growing:
         """Nats that the fixed draws claim beyond fresh ones, and beyond their noise."""
         return abs(self.state.elbo - self.seen.elbo) - 2 * self.seen.se
 
-    def with_components(self, at: Components, n: int, gain: float, steps: int) -> "Growing":
+    def with_components(
+        self, at: Components, n: int, gain: float, steps: int, before: MixtureShape | None = None
+    ) -> "Growing":
         """Improved together, and looked at afresh."""
         key, dim = self.case.options.key, self.case.problem.dim
-        state = improved(self.density, at, draws_for(key, len(at), n, dim), gain, steps)
+        state = improved(self.density, at, draws_for(key, len(at), n, dim), gain, steps, before)
         kept = state.at.weights > NO_WEIGHT
         if not kept.all():
             at = state.at.those(kept)
@@ -211,14 +222,14 @@ def _with_modes(one: Growing, modes: Sequence[Mode], most: int) -> Growing:
 def _between(now: Growing, known: Sequence[Mode]) -> list[Mode]:
     """Modes that a Gaussian as wide as all known ones together sees: what is far from each of them
     is not far from all."""
-    law, key = now.at.law.components, now.case.options.key
-    if len(law) < 2:
+    law, key = now.at.law, now.case.options.key
+    if not isinstance(law, GaussianMixture):
         return []
-    around = now.at.law.moments
+    around = law.moments
     wide = Gaussian(around.mean, BETWEEN * dense(around.root))
     points = wide.sample(key, N_BETWEEN)
     log_p = now.density.values(points)
-    missed = log_p - now.seen.elbo - now.at.law.log_prob(points)
+    missed = log_p - now.seen.elbo - law.log_prob(points)
     found: list[Mode] = []
     best_first = np.argsort(-np.where(missed > SURPRISE, log_p, -np.inf))
     for place in best_first[: min(MOST_CLIMBS, int((missed > SURPRISE).sum()))]:
@@ -259,13 +270,13 @@ def _one_more(now: Growing) -> Growing | None:
     """With the component that gains most; None where none gains enough."""
     key, dim = now.case.options.key, now.case.problem.dim
     z = draws_for(key, len(now.at) + 1, now.n, dim)
-    begun = [
-        improved(now.density, at, z, ROUGH, FIRST_STEPS)
-        for at in proposals(now.seen, now.state.shape)
-    ]
+    before, begun = now.state.shape, []
+    for at in proposals(now.seen, before):
+        is_new = ~before.holds(at, now.n)
+        begun.append(improved(now.density, at, z, ROUGH, FIRST_STEPS, before, is_new))
     begun = [one for one in begun if math.isfinite(one.elbo)]
     for one in sorted(begun, key=lambda one: -one.elbo):
-        found = now.with_components(one.at, now.n, ROUGH, GROWING_STEPS)
+        found = now.with_components(one.at, now.n, ROUGH, GROWING_STEPS, one.shape)
         if found.promises > 2 * GAIN and now.may_double:
             found = found.more_draws()
         if found.seen.gains(now.seen, GAIN):
@@ -280,7 +291,11 @@ def _finished(grown: Growing) -> Growing:
         found = found.with_components(found.at, 2 * found.n, FINE, LAST_STEPS)
     # Longer searches fit the draws more closely: not at the cost of fresh ones.
     better = found.seen.elbo > grown.seen.elbo - 2 * math.hypot(found.seen.se, grown.seen.se)
-    return found if better else grown
+    best = found if better else grown
+    # What fresh draws cannot see is no reason to go on.
+    is_settled = not better or best.state.gain_left < GAIN
+    code = Code.OK if is_settled else best.state.code
+    return dataclasses.replace(best, state=dataclasses.replace(best.state, code=code))
 
 
 # --- what came of it --------------------------------------------------------------------------

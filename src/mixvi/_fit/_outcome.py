@@ -64,7 +64,8 @@ def subject_of(case: Case, fitted: Fitted) -> Subject:
     names = target.structure.names
     if target.constraints is not None:
         names = target.constraints.names_of_user
-    is_mixed = isinstance(fitted.state, MixtureState)
+    is_mixed, asked = isinstance(fitted.state, MixtureState), case.options.mixture
+    n_components = len(fitted.state.at) if isinstance(fitted.state, MixtureState) else 1
     return Subject(
         names=names,
         family=AUTO if case.options.is_auto and not is_mixed else fitted.name,
@@ -72,7 +73,8 @@ def subject_of(case: Case, fitted: Fitted) -> Subject:
         elbo_fixed=None if fitted.state is None else fitted.state.elbo,
         ran_off=() if hyper is None else hyper.ran_off,
         accepts_images=case.options.symmetric == "accept",
-        n_components=len(fitted.state.at) if isinstance(fitted.state, MixtureState) else 1,
+        n_components=n_components,
+        may_have_more=asked is not None and n_components >= asked.n_components,
     )
 
 

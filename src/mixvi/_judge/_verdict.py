@@ -38,6 +38,8 @@ class Thresholds:
 
 
 DEFAULT_THRESHOLDS = Thresholds()
+# A mixture has been fitted until draws near it find little: of what is left they see less still.
+MIXTURE_THRESHOLDS = Thresholds(weigh=(0.2, 1.15), reject=(0.4, 1.25))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -78,6 +80,7 @@ class Subject:
     ran_off: tuple[str, ...] = ()
     accepts_images: bool = False
     n_components: int = 1
+    may_have_more: bool = False  # components, than the user has allowed
 
     @property
     def dim(self) -> int:
@@ -86,6 +89,12 @@ class Subject:
     @property
     def remedy(self) -> str:
         """What a user may try where the shape is missed."""
+        if self.family == "mixture" and self.may_have_more:
+            more = 2 * self.n_components
+            return (
+                f"allow more components, family=mixvi.Mixture({more}), or write it in other "
+                "parameters"
+            )
         if self.family == "mixture":
             return "more components did not come closer: write it in other parameters"
         if self.family not in ("full", "auto"):
@@ -93,6 +102,10 @@ class Subject:
         # In many dimensions a few more Gaussians do not change a shape.
         mixed = ', or try family="mixture"' if self.dim <= MOST_MIXED else ""
         return f"no Gaussian is much closer: write it in other parameters{mixed}"
+
+    @property
+    def limits(self) -> Thresholds:
+        return DEFAULT_THRESHOLDS if self.n_components == 1 else MIXTURE_THRESHOLDS
 
     @property
     def what(self) -> str:
@@ -113,8 +126,10 @@ def judge(
     subject: Subject,
     diagnosis: Diagnosis | None,
     elsewhere: Elsewhere,
-    limits: Thresholds = DEFAULT_THRESHOLDS,
+    limits: Thresholds | None = None,
 ) -> Verdict:
+    """`limits`: others than the subject's own."""
+    limits = subject.limits if limits is None else limits
     reasons = list(of_the_search(subject))
     if diagnosis is not None:
         reasons += _of_modes(subject, elsewhere, limits)
@@ -132,9 +147,10 @@ def is_sure(
     diagnosis: Diagnosis,
     subject: Subject,
     elsewhere: Elsewhere,
-    limits: Thresholds = DEFAULT_THRESHOLDS,
+    limits: Thresholds | None = None,
 ) -> bool:
     """No limit is so near that other draws might say another word."""
+    limits = subject.limits if limits is None else limits
     if diagnosis.n_non_finite or diagnosis.moments is None:
         return True
     if of_the_search(subject) or _of_modes(subject, elsewhere, limits):
