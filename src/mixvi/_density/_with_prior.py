@@ -34,11 +34,6 @@ class HyperPrior:
     """The user's function of the hyperparameters, its value and its slope."""
 
     def __init__(self, function: Callable, structure: Structure):
-        if not callable(function):
-            raise InputError(
-                f"hyper_prior must be a function of the hyperparameters that gives a log density, "
-                f"not {type(function).__name__}."
-            )
         self.function, self.structure = function, structure
 
         def flat(theta: Float[Array, " hyper"]) -> Float[Array, ""]:

@@ -24,6 +24,7 @@ from .._law._mixture import Law
 from .._law._quantiles import quantiles
 from . import _files
 from ._hyper import HyperReport
+from ._hyper_posterior import HyperPosterior
 from ._modes import PosteriorMode, modes_of
 from ._stats import Stats
 from ._summary import html_of, summary_of
@@ -72,6 +73,8 @@ class Posterior:
     # the negative Hessian and gradient at the mode, or the report that was made of them
     hessian: tuple[Any, Any, int] | CurvatureReport
     constraints: Constraints | None = None
+    # where hyperparameters were integrated
+    hyper_posterior: HyperPosterior | None = None
 
     # --- the Gaussian -------------------------------------------------------------------------
 

@@ -21,11 +21,21 @@ def summary_of(post: Any, most: int, shown: Table | None = None) -> str:
     lines = [f"{post.verdict}", f"{post.status}", ""]
     lines += [f"{name:<13} {text}" for name, text in _facts(post)]
     rows, more = _table(shown or _parameters(post), most)
-    width = max([len(name) for name, _ in rows] + [9])
-    lines += [""]
-    for name, numbers in [("parameter", list(COLUMNS)), *rows]:
-        lines += [f"{name:<{width}}" + "".join(f" {number:>10}" for number in numbers)]
-    return "\n".join(lines + ([more] if more else []))
+    lines += ["", *_lines("parameter", COLUMNS, rows)]
+    lines += [more] if more else []
+    if (hyper := post.hyper_posterior) is not None:
+        lines += ["", *table_of("hyperparameter", COLUMNS, *hyper.rows)]
+    return "\n".join(lines)
+
+
+def table_of(head: str, columns: Sequence[str], names: Sequence[str], numbers: Any) -> list[str]:
+    return _lines(head, columns, _table((names, numbers), len(names))[0])
+
+
+def _lines(head: str, columns: Sequence[str], rows: list[Row]) -> list[str]:
+    width = max([len(name) for name, _ in rows] + [len(head)])
+    whole = [(head, list(columns)), *rows]
+    return [f"{name:<{width}}" + "".join(f" {one:>10}" for one in cells) for name, cells in whole]
 
 
 def html_of(post: Any, most: int, shown: Table | None = None) -> str:
@@ -36,8 +46,16 @@ def html_of(post: Any, most: int, shown: Table | None = None) -> str:
         + table([([name], [text]) for name, text in _facts(post)])
         + table([(["parameter", *COLUMNS], []), *(([name], cells) for name, cells in rows)])
         + (f"<p>{escape(more)}</p>" if more else "")
+        + _html_of_hyper(post)
         + "</div>"
     )
+
+
+def _html_of_hyper(post: Any) -> str:
+    if (hyper := post.hyper_posterior) is None:
+        return ""
+    rows, _ = _table(hyper.rows, len(hyper.names))
+    return table([(["hyperparameter", *COLUMNS], []), *(([name], cells) for name, cells in rows)])
 
 
 def table(rows: list[tuple[list[str], list[str]]]) -> str:
@@ -61,7 +79,10 @@ def _facts(post: Any) -> list[tuple[str, str]]:
     facts += [
         ("log evidence", f"{post.log_evidence:.4f}   (Laplace {post.log_evidence_laplace:.4f})")
     ]
-    if post.hyper_report is not None:
+    if (hyper := post.hyper_posterior) is not None:
+        rule = "a grid" if hyper.design == "grid" else "a central composite design"
+        facts += [("hyper", f"integrated over {len(hyper.points)} points of {rule}")]
+    elif post.hyper_report is not None:
         structure, values = flatten(post.hyper, np.dtype(np.float64), "hyper")
         pairs = zip(structure.names, values, strict=True)
         facts += [("hyper", listed([f"{name} {value:.4g}" for name, value in pairs]))]
