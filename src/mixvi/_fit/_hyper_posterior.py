@@ -10,7 +10,7 @@ from .._density._structure import Structure, listed
 from .._errors import InputError
 from .._law._curve import Marginal
 from .._law._surface import Surface
-from ._summary import COLUMNS, SHOWN, table_of
+from ._lines import SHOWN, table_of
 
 # A point that holds so much stands for nearly everything.
 NEARLY_ALL = 0.9
@@ -164,7 +164,7 @@ class HyperPosterior:
             f"{len(self.points)} points of {kind}, {self.n_evaluations} evaluations of the evidence"
         ]
         lines += [f"warning: {one}" for one in self.warnings]
-        return "\n".join([*lines, "", *table_of("hyperparameter", COLUMNS, *self.rows)])
+        return "\n".join([*lines, "", *table_of("hyperparameter", *self.rows)])
 
     def __repr__(self) -> str:
         return f"HyperPosterior({listed(list(self.names))}; {len(self.points)} points)"

@@ -15,8 +15,10 @@ import numpy as np
 
 from .._approximate._evidence import Evidence, EvidenceItself
 from .._approximate._explore import Ask, Explored, Place, explored
+from .._approximate._families import named
 from .._approximate._laplace import Laplace, laplace
 from .._arrays._draws import Matched, Quadrature
+from .._arrays._roots import dense
 from .._density._with_prior import WithPrior
 from .._errors import InputError
 from .._judge._joint import judged_together
@@ -146,14 +148,12 @@ class ByFamily(Fitting):
 
     def __init__(self, problem: Problem, post: Posterior):
         super().__init__(problem, post)
-        from .._approximate._families import named
-
         options = problem.options
         family = named(post.family) if options.is_auto else options.richest
         spec = options.draws
         if spec is None:
             kind = Quadrature if post.stats.draws_kind == Quadrature.kind else Matched
-            spec = kind(post.stats.draws)
+            spec = kind(post.stats.draws or 0)
         options = dataclasses.replace(options, richest=family, is_auto=False, draws=spec)
         self.problem = dataclasses.replace(problem, options=options, fixed=spec)
 
@@ -191,8 +191,7 @@ def _together(problem: Problem, post: Posterior, fitting: Fitting, found: Explor
     places = [one for one, is_kept in zip(found.places, kept, strict=True) if is_kept]
     gaussians = [fitting.gaussian(one) for one in places]
     weights = found.weights[kept] / found.weights[kept].sum()
-    components = [Gaussian(at.mean, at.root) for at in gaussians]
-    law = GaussianMixture(weights, tuple(components))
+    law = GaussianMixture(weights, tuple(Gaussian(at.mean, dense(at.root)) for at in gaussians))
     frame = found.frame
     hyper = HyperPosterior(
         structure=structure,
@@ -217,19 +216,12 @@ def _together(problem: Problem, post: Posterior, fitting: Fitting, found: Explor
         judged = judged_together(densities, law, hyper.log_mass, options.key, options.n_fresh)
     elbo_fixed = None if by_laplace else found.log_integral
     subject = _subject(problem, post, hyper, elbo_fixed)
-    cast = GaussianMixture(
-        weights,
-        tuple(
-            Gaussian(one.mean.astype(options.dtype), one.root.astype(options.dtype))
-            for one in components
-        ),
-    )
     stats = dataclasses.replace(
         post.stats, gradients=problem.density.cost, values=problem.density.n_values
     )
     return dataclasses.replace(
         post,
-        law=cast,
+        law=_cast(law, options.dtype),
         log_evidence_laplace=found.log_integral if by_laplace else post.log_evidence_laplace,
         elbo_fixed=elbo_fixed,
         flat_mean_se=None,
@@ -239,6 +231,11 @@ def _together(problem: Problem, post: Posterior, fitting: Fitting, found: Explor
         stats=stats,
         hyper_posterior=hyper,
     )
+
+
+def _cast(law: GaussianMixture, dtype: np.dtype) -> GaussianMixture:
+    each = ((one.mean.astype(dtype), dense(one.root).astype(dtype)) for one in law.components)
+    return GaussianMixture(law.weights, tuple(Gaussian(*one) for one in each))
 
 
 def _log_prior(problem: Problem, theta: Hyper) -> float:

@@ -1,6 +1,5 @@
 """What a person reads of a posterior, on one screen or in a notebook."""
 
-from collections.abc import Sequence
 from html import escape
 from typing import Any
 
@@ -8,11 +7,9 @@ import numpy as np
 
 from .._arrays._draws import Quadrature
 from .._density._target import flatten, listed
-
-SHOWN = (0.05, 0.5, 0.95)
-COLUMNS = ("mean", "std", *(f"{p:.0%}" for p in SHOWN))
-Row = tuple[str, list[str]]
-Table = tuple[Sequence[str], np.ndarray]
+from ._lines import COLUMNS as COLUMNS
+from ._lines import SHOWN as SHOWN
+from ._lines import Table, lines_of, shortened, table_of
 
 
 def summary_of(post: Any, most: int, shown: Table | None = None) -> str:
@@ -20,27 +17,17 @@ def summary_of(post: Any, most: int, shown: Table | None = None) -> str:
     place of the parameters."""
     lines = [f"{post.verdict}", f"{post.status}", ""]
     lines += [f"{name:<13} {text}" for name, text in _facts(post)]
-    rows, more = _table(shown or _parameters(post), most)
-    lines += ["", *_lines("parameter", COLUMNS, rows)]
+    rows, more = shortened(shown or _parameters(post), most)
+    lines += ["", *lines_of("parameter", rows)]
     lines += [more] if more else []
     if (hyper := post.hyper_posterior) is not None:
-        lines += ["", *table_of("hyperparameter", COLUMNS, *hyper.rows)]
+        lines += ["", *table_of("hyperparameter", *hyper.rows)]
     return "\n".join(lines)
-
-
-def table_of(head: str, columns: Sequence[str], names: Sequence[str], numbers: Any) -> list[str]:
-    return _lines(head, columns, _table((names, numbers), len(names))[0])
-
-
-def _lines(head: str, columns: Sequence[str], rows: list[Row]) -> list[str]:
-    width = max([len(name) for name, _ in rows] + [len(head)])
-    whole = [(head, list(columns)), *rows]
-    return [f"{name:<{width}}" + "".join(f" {one:>10}" for one in cells) for name, cells in whole]
 
 
 def html_of(post: Any, most: int, shown: Table | None = None) -> str:
     """For notebooks: nothing in it but text and tables."""
-    rows, more = _table(shown or _parameters(post), most)
+    rows, more = shortened(shown or _parameters(post), most)
     return (
         f"<div><p><b>{escape(post.verdict)}</b><br/>{escape(post.status)}</p>"
         + table([([name], [text]) for name, text in _facts(post)])
@@ -54,7 +41,7 @@ def html_of(post: Any, most: int, shown: Table | None = None) -> str:
 def _html_of_hyper(post: Any) -> str:
     if (hyper := post.hyper_posterior) is None:
         return ""
-    rows, _ = _table(hyper.rows, len(hyper.names))
+    rows, _ = shortened(hyper.rows, len(hyper.names))
     return table([(["hyperparameter", *COLUMNS], []), *(([name], cells) for name, cells in rows)])
 
 
@@ -99,12 +86,3 @@ def _facts(post: Any) -> list[tuple[str, str]]:
 def _parameters(post: Any) -> Table:
     """The user's."""
     return post._shown.names, np.stack([*post._moments, *post._quantiles(np.array(SHOWN))], 1)
-
-
-def _table(table: Table, most: int) -> tuple[list[Row], str]:
-    """As text, and a word on those that are left out."""
-    names, columns = table
-    shown = len(names) if len(names) <= most else most - 1
-    rows = [(names[i], [f"{number:.4g}" for number in columns[i]]) for i in range(shown)]
-    left = len(names) - shown
-    return rows, f"... and {left} more: summary(most=...), .mean, .quantiles" if left else ""

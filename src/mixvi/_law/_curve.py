@@ -40,13 +40,16 @@ class Marginal:
     corrected: bool = False
 
     @classmethod
-    def of_density(cls, name: str, grid: Table, densities: Table) -> "Marginal":
+    def of_density(
+        cls, name: str, grid: Table, densities: Table, corrected: bool = False
+    ) -> "Marginal":
         """Of an unnormalised density on a grid: integrated as a cubic spline."""
         from scipy.interpolate import CubicSpline  # 0.2 s, and few need it
 
         whole = CubicSpline(grid, densities).antiderivative()
         shares = whole(grid)
-        return cls(name, grid, densities / shares[-1], np.maximum.accumulate(shares / shares[-1]))
+        rising = np.maximum.accumulate(shares / shares[-1])
+        return cls(name, grid, densities / shares[-1], rising, corrected)
 
     @functools.cached_property
     def _smooth(self) -> Any:
@@ -76,7 +79,7 @@ class Marginal:
             middle = 0.5 * (low + high)
             below = self._smooth(middle) < wanted
             low, high = np.where(below, middle, low), np.where(below, high, middle)
-        return 0.5 * (low + high)
+        return np.asarray(0.5 * (low + high))
 
     def hdi(self, prob: float = 0.9) -> Float[np.ndarray, "2"]:
         """The shortest interval that holds so much of the mass."""
