@@ -153,7 +153,7 @@ def page() -> str:
     lines = [
         "# Hyperparameters integrated, against NUTS",
         "",
-        "Largest error of a quantile (5 to 95%), in posterior standard deviations of the reference.",
+        "Largest error of a quantile (5 to 95%), in posterior standard deviations.",
         "",
         "| model | parameters, hyperparameters | way | points (fits) | hyperparameters | effects "
         "| effects, weighted | trust | first call, s | second, s | NUTS, s |",

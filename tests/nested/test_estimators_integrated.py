@@ -60,7 +60,7 @@ def test_a_regression_is_a_mixture_of_normals(regressor):
 
 def test_draws_and_the_joint_density(regressor):
     draws = regressor.sample_y(NEW, 4000, 0)
-    mean, sd = regressor.predict(NEW, return_std=True)
+    mean = regressor.predict(NEW)
     np.testing.assert_allclose(draws.mean(1), mean, atol=5 * draws.std(1).max() / 60)
     pointwise = regressor.log_predictive_density(NEW[:1], [0.3], pointwise=True)
     joint = regressor.log_predictive_density(NEW[:1], [0.3], n_draws=20_000)
