@@ -146,14 +146,18 @@ def test_evidence_that_does_not_fall_is_noticed():
 
 
 def test_places_without_a_mode_are_counted():
-    def ask(theta, near):
-        del near
-        if theta[0] < -1.0:
-            return None
-        return Place(theta, float(-0.5 * theta @ theta), -theta, None)
+    def until(end):
+        def ask(theta, near):
+            del near
+            if theta[0] < end:
+                return None
+            return Place(theta, float(-0.5 * theta @ theta), -theta, None)
 
-    found = explored(ask, np.zeros(1))
-    assert found.n_lost == 1
+        return explored(ask, np.zeros(1))
+
+    assert (until(-1.0).n_lost, until(-1.0).open_axes) == (1, (0,))
+    assert (until(-3.1).n_lost, until(-3.1).open_axes) == (1, ())
+    assert (until(-4.0).n_lost, until(-4.0).open_axes) == (0, ())
     assert explored(lambda theta, near: None, np.zeros(1)) is None
 
 

@@ -41,8 +41,9 @@ FAR_MOVE = 0.5
 SCALES = (0.25, 4.0)
 # Places that hold this little together are not kept.
 NEGLIGIBLE = 1e-4
-# A place without a mode beside one that is so little below the best may hide mass.
-NEAR_BEST = 5.0
+# A place without a mode beside one that is so little below the best may hide mass; so much that
+# the evidence counts as one that does not fall.
+NEAR_BEST, AT_BEST = 6.0, 3.0
 
 Hyper = Float[np.ndarray, " hyper"]
 
@@ -229,7 +230,8 @@ Lattice = dict[tuple[int, ...], Place]
 def _walk(asked: _Counting, frame: Frame, step: float, known: Lattice) -> tuple[tuple, int]:
     """Fills `known` as far as the evidence reaches, each place from a neighbour. Along which axes
     it does not end, and how many places near the best had no mode."""
-    queue, lost, open_axes = deque(sorted(known, key=_far)), dict[tuple[int, ...], float](), set()
+    queue, open_axes = deque(sorted(known, key=_far)), set[int]()
+    lost: dict[tuple[int, ...], tuple[float, int]] = {}
     best = max(one.value for one in known.values())
     while queue:
         at = queue.popleft()
@@ -245,12 +247,13 @@ def _walk(asked: _Counting, frame: Frame, step: float, known: Lattice) -> tuple[
                 continue
             found = asked(frame.theta(step * np.array(there, dtype=float)), own)
             if found is None:
-                lost[there] = own.value
+                lost[there] = own.value, j
                 continue
             known[there] = found
             best = max(best, found.value)
             queue.append(there)
-    return tuple(sorted(open_axes)), sum(value > best - NEAR_BEST for value in lost.values())
+    open_axes |= {j for value, j in lost.values() if value > best - AT_BEST}
+    return tuple(sorted(open_axes)), sum(value > best - NEAR_BEST for value, _ in lost.values())
 
 
 def _far(at: tuple[int, ...]) -> int:

@@ -135,8 +135,9 @@ class HyperPosterior:
         said = []
         if self.open_names:
             said.append(
-                f"the evidence does not fall along {listed(list(self.open_names))}, so its "
-                "posterior may be improper: give it a prior (hyper_prior=)"
+                "the evidence does not fall (or has no modes where it should) along "
+                f"{listed(list(self.open_names))}, so its posterior may be improper: give it a "
+                "prior (hyper_prior=)"
             )
         if self.n_lost:
             said.append(f"at {self.n_lost} points where mass may be there is no mode")
