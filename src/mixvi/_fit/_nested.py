@@ -15,7 +15,7 @@ import numpy as np
 
 from .._approximate._evidence import Evidence, EvidenceItself
 from .._approximate._explore import Ask, Explored, Place, explored
-from .._approximate._families import named
+from .._approximate._families import FullRank, named
 from .._approximate._laplace import Laplace, laplace
 from .._arrays._draws import Matched, Quadrature
 from .._arrays._roots import dense
@@ -35,6 +35,9 @@ from ._solve import with_mode
 
 LAPLACE = "laplace"
 MOST_HYPER = 12
+# Passes at one point: far from the mode of the hyperparameters a search may be long, and little
+# hangs on it. Points that were cut short may have this share of the mass.
+MOST_PASSES, MOST_UNSETTLED = 100, 0.05
 Hyper = np.ndarray
 
 
@@ -104,6 +107,10 @@ class Fitting:
     def gaussian(self, place: Place) -> At:
         return At(place.found.mean, place.found.root)
 
+    def is_settled(self, place: Place) -> bool:
+        del place
+        return True
+
 
 class ByLaplace(Fitting):
     def __init__(self, problem: Problem, post: Posterior):
@@ -154,7 +161,13 @@ class ByFamily(Fitting):
         if spec is None:
             kind = Quadrature if post.stats.draws_kind == Quadrature.kind else Matched
             spec = kind(post.stats.draws or 0)
-        options = dataclasses.replace(options, richest=family, is_auto=False, draws=spec)
+        # The neighbour's Gaussian is a better start than any from elsewhere.
+        anchor = "mode" if isinstance(family, FullRank) else options.anchor
+        options = dataclasses.replace(
+            options, richest=family, is_auto=False, draws=spec, anchor=anchor
+        )
+        most = min(options.max_steps, MOST_PASSES)
+        options = dataclasses.replace(options, max_steps=most)
         self.problem = dataclasses.replace(problem, options=options, fixed=spec)
 
     def ask(self, theta: Hyper, near: Place | None) -> Place | None:
@@ -165,20 +178,28 @@ class ByFamily(Fitting):
             return None
         target = self.problem.target.at(theta)
         there = dataclasses.replace(self.problem, density=density, target=target)
-        fitted = with_mode(Case(there, laplace_there), None)
+        warm = self.post
+        if near is not None:
+            law = Gaussian(near.found.mean, dense(near.found.root))
+            warm = dataclasses.replace(warm, law=law)
+        fitted = with_mode(Case(there, laplace_there), warm)
         if fitted.state is None or fitted.found_nothing or fitted.spec is None:
             return None
         mean, root = fitted.gaussian(laplace_there)
         # Where the Gaussian is the best one, the bound changes with theta alone.
         slope = density.expect(mean, root, self.problem.rule(fitted.spec)).hyper
-        found = FamilyAt(mean, root, laplace_there.mode)
+        found = FamilyAt(mean, root, laplace_there.mode, fitted.converged)
         return Place(theta, fitted.state.elbo, slope, found)
+
+    def is_settled(self, place: Place) -> bool:
+        return place.found.is_settled
 
 
 class FamilyAt(NamedTuple):
     mean: np.ndarray
     root: Any
     mode: np.ndarray
+    is_settled: bool
 
 
 # --- all of them --------------------------------------------------------------------------------
@@ -210,12 +231,14 @@ def _together(problem: Problem, post: Posterior, fitting: Fitting, found: Explor
         largest_ratio=found.ratio,
     )
     by_laplace = post.family == LAPLACE
+    settled = np.array([fitting.is_settled(one) for one in places])
+    converged = post.converged and bool(weights[~settled].sum() <= MOST_UNSETTLED)
     judged = None
     if options.diagnostics:
         densities = [problem.density.at(one.theta) for one in places]
         judged = judged_together(densities, law, hyper.log_mass, options.key, options.n_fresh)
     elbo_fixed = None if by_laplace else found.log_integral
-    subject = _subject(problem, post, hyper, elbo_fixed)
+    subject = _subject(problem, post, hyper, elbo_fixed, converged)
     stats = dataclasses.replace(
         post.stats, gradients=problem.density.cost, values=problem.density.n_values
     )
@@ -225,8 +248,9 @@ def _together(problem: Problem, post: Posterior, fitting: Fitting, found: Explor
         log_evidence_laplace=found.log_integral if by_laplace else post.log_evidence_laplace,
         elbo_fixed=elbo_fixed,
         flat_mean_se=None,
+        converged=converged,
         judged=judged,
-        status=f"{post.status} {_status(problem, hyper)}",
+        status=f"{post.status} {_status(problem, hyper, converged)}",
         judgement=judge(subject, judged and judged.diagnosis, post.elsewhere),
         stats=stats,
         hyper_posterior=hyper,
@@ -251,7 +275,11 @@ def _open_names(names: tuple[str, ...], found: Explored) -> tuple[str, ...]:
 
 
 def _subject(
-    problem: Problem, post: Posterior, hyper: HyperPosterior, elbo_fixed: float | None
+    problem: Problem,
+    post: Posterior,
+    hyper: HyperPosterior,
+    elbo_fixed: float | None,
+    converged: bool,
 ) -> Subject:
     options = problem.options
     reasons = []
@@ -261,7 +289,7 @@ def _subject(
     return Subject(
         names=post._shown.names,
         family=AUTO if options.is_auto else post.family,
-        converged=post.converged,
+        converged=converged,
         elbo_fixed=elbo_fixed,
         accepts_images=options.symmetric == "accept",
         of_design=tuple(reasons),
@@ -282,7 +310,7 @@ def _signs(hyper: HyperPosterior) -> dict[str, tuple[str, str | None, float, flo
     return signs
 
 
-def _status(problem: Problem, hyper: HyperPosterior) -> str:
+def _status(problem: Problem, hyper: HyperPosterior, converged: bool) -> str:
     design = "a grid" if hyper.design == "grid" else "a central composite design"
     prior = (
         "with hyper_prior"
@@ -290,6 +318,7 @@ def _status(problem: Problem, hyper: HyperPosterior) -> str:
         else "under what the log density says of them (flat where it says nothing)"
     )
     told = "".join(f" {one[0].upper()}{one[1:]}." for one in hyper.warnings)
+    told += "" if converged else " At points of weight a search stopped before it converged."
     return (
         f"Integrated over {len(hyper.points)} points of {design}, {prior}, in "
         f"{hyper.n_evaluations} fits.{told}"
