@@ -367,3 +367,71 @@ def test_the_same_numbers_every_time(integrated):
     again = mixvi.laplace(*given, hyper={"log_tau": 0.0}, hyper_posterior=True, hyper_prior=prior)
     np.testing.assert_array_equal(again.law.means, integrated.law.means)
     assert again.elbo == integrated.elbo
+
+
+def test_a_linear_predictor_gives_what_a_function_gives():
+    x = rng.standard_normal((40, 3))
+    y = np.where(x @ [1.0, -1.0, 0.0] + rng.logistic(size=40) > 0, 1.0, -1.0)
+
+    def log_likelihood(eta, hyper, y):
+        del hyper
+        return -jnp.logaddexp(0.0, -y * eta)
+
+    def precision(hyper, y):
+        del y
+        return jnp.exp(hyper) * jnp.ones(3)
+
+    def log_density(w, hyper, y):
+        return log_likelihood(x @ w, hyper, y).sum() + normal(w, -0.5 * hyper).sum()
+
+    predictor = mixvi.LinearPredictor(x, log_likelihood, precision)
+    given = dict(hyper=0.0, hyper_posterior=True, hyper_prior=lambda a: normal(a, 0.0))
+    one = mixvi.laplace(predictor, np.zeros(3), y, **given)
+    other = mixvi.laplace(log_density, np.zeros(3), y, **given)
+    np.testing.assert_allclose(one.flat_mean, other.flat_mean, atol=1e-5)
+    assert one.log_evidence == pytest.approx(other.log_evidence, abs=1e-5)
+    # By quadrature the family's bound is no more than the evidence of any point.
+    full = mixvi.fit(predictor, np.zeros(3), y, family="full", **given)
+    assert full.stats.draws_kind == "quadrature"
+    assert full.log_evidence == pytest.approx(one.log_evidence, abs=0.2)
+    assert full.elbo.value == pytest.approx(full.log_evidence, abs=0.02)
+
+
+def test_bounded_parameters_are_integrated_in_their_own_units():
+    def log_density(x, hyper):
+        return normal(jnp.log(x["rate"]), hyper["log_tau"]) - jnp.log(x["rate"])
+
+    post = mixvi.laplace(
+        *(log_density, {"rate": 1.0}),
+        hyper={"log_tau": 0.0},
+        constraints={"rate": "positive"},
+        hyper_posterior=True,
+        hyper_prior=lambda hyper: -0.5 * (hyper["log_tau"] / 0.2) ** 2,
+        diagnostics=False,
+    )
+    # Scales mixed by a log-normal: E rate^2 is infinite, the median is one.
+    assert post.quantiles(0.5)["rate"] == pytest.approx(1.0, abs=1e-6)
+    assert post.marginal("rate").cdf(1.0) == pytest.approx(0.5, abs=1e-6)
+    at = np.linspace(-1, 1, 2001)
+    weights = stats.norm.pdf(at, 0, 0.2)
+    share = weights @ stats.norm.cdf(1.5 / np.exp(at)) / weights.sum()
+    assert post.marginal("rate").cdf(math.exp(1.5)) == pytest.approx(share, abs=1e-3)
+
+
+def test_ctrl_c_gives_back_the_mode():
+    def interrupt(step):
+        if step.stage == "hyper":
+            raise KeyboardInterrupt
+
+    given = dict(hyper={"log_tau": 0.0}, hyper_posterior=True, hyper_prior=prior)
+    with warnings.catch_warnings():
+        warnings.simplefilter("ignore", mixvi.NotConvergedWarning)
+        post = mixvi.laplace(
+            *(hierarchy, np.zeros(GROUPS), Y),
+            callback=interrupt,
+            on_interrupt="return",
+            **given,
+        )
+    assert "before the hyperparameters were integrated" in post.status
+    assert not post.converged
+    assert post.hyper_posterior is None

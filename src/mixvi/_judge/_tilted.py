@@ -103,7 +103,7 @@ def _fitted(wanted: Coefficients, slack: Coefficients) -> Coefficients:
         mean = (_NORMAL * np.exp(_BASIS @ a - total)) @ _BASIS
         slope = mean - wanted
         value = total - a @ wanted + slack @ (both[:DEGREE] + both[DEGREE:])
-        return value, np.concatenate([slope + slack, slack - slope])
+        return float(value), np.concatenate([slope + slack, slack - slope])
 
     begin = np.zeros(2 * DEGREE)
     found = minimize(dual, begin, jac=True, method="L-BFGS-B", bounds=[(0, 20)] * len(begin))

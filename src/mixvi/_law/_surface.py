@@ -113,7 +113,8 @@ class Surface:
         degree = [min(3, n - 1) for n in shape]
         spline = RectBivariateSpline(*axes, rest, kx=max(degree[0], 1), ky=max(degree[1], 1))
         inside = np.clip(at, [axis[0] for axis in axes], [axis[-1] for axis in axes])
-        return spline(inside[:, 0], inside[:, 1], grid=False) - 0.5 * (at**2).sum(1)
+        found = spline(inside[:, 0], inside[:, 1], grid=False)  # pyright: ignore[reportCallIssue]
+        return found - 0.5 * (at**2).sum(1)
 
     def _of_design(self, j: int) -> Marginal:
         """A sum of independent split normals: their masses on one grid, convolved."""
