@@ -15,6 +15,7 @@ import argparse
 import json
 import math
 import pathlib
+import sys
 import time
 import warnings
 from typing import Any
@@ -30,6 +31,8 @@ ROWS = pathlib.Path(__file__).resolve().parents[1] / "docs/results/parts/nested_
 PROBS = np.array([0.05, 0.25, 0.5, 0.75, 0.95])
 CHAINS, WARM_UP, SHORT, LONG = 4, 1000, 1000, 5000
 WAYS = ("nuts", "laplace", "auto", "point")
+# Of a 5% quantile of a normal: p (1 - p) / density^2 is its variance, by the number of draws.
+LUCK = 4.5
 
 
 def by_nuts(model: Nested) -> dict[str, Any]:
@@ -124,7 +127,7 @@ def run(names: list[str], ways: tuple[str, ...]) -> None:
                 made = by_nuts(MODELS[name]) if way == "nuts" else by_mixvi(MODELS[name], way)
             with ROWS.open("a") as file:
                 file.write(json.dumps({"model": name, "way": way, **made}) + "\n")
-            print(name, way, flush=True)
+            print(name, way, file=sys.stderr)
 
 
 def errors(model: Nested, truth: dict, made: dict) -> tuple[float, float, float]:
@@ -151,8 +154,6 @@ LABEL = {
 def page() -> str:
     kept = {(row["model"], row["way"]): row for row in rows()}
     lines = [
-        "# Hyperparameters integrated, against NUTS",
-        "",
         "Largest error of a quantile (5 to 95%), in posterior standard deviations.",
         "",
         "| model | parameters, hyperparameters | way | points (fits) | hyperparameters | effects "
@@ -176,7 +177,8 @@ def page() -> str:
                 f"({made['fits']}) | {shown} | {effects:.2f} | {corrected:.2f} | {made['trust']} "
                 f"| {made['first']:.1f} | {made['second']:.2f} | {truth['seconds']:.1f} |"
             )
-        wrong.append(f"{name} {truth['ess']:,.0f} ({truth['rhat']:.3f})")
+        luck = math.sqrt(LUCK / truth["ess"])
+        wrong.append(f"{name} {truth['ess']:,.0f} ({truth['rhat']:.3f}; {luck:.2f})")
     lines += ["", "Medians over the models (hyperparameters, effects, effects weighted):", ""]
     for way, found in by_way.items():
         if found:
@@ -192,8 +194,8 @@ def page() -> str:
     lines += [
         "",
         f"Reference: {CHAINS} chains of {LONG:,} steps; smallest effective sample size (largest "
-        "R-hat): " + "; ".join(wrong) + ". The error of its quantiles is about "
-        f'{math.sqrt(4.5 / 10_000):.2f} sd at 10,000 effective draws. "NUTS": a run of '
+        "R-hat; the standard error of a 5% quantile, in sds): " + "; ".join(wrong) + ". "
+        f'"NUTS": a run of '
         f"{CHAINS} chains of {SHORT} steps after {WARM_UP}, compiling included. "
         '"weighted": `post.marginal`, corrected where draws allow it. One run of each.',
         "",

@@ -12,6 +12,7 @@ import argparse
 import json
 import math
 import pathlib
+import sys
 import time
 import warnings
 
@@ -72,7 +73,7 @@ def run(names: list[str], n_splits: int) -> None:
             made = row(name, index)
             with ROWS.open("a") as file:
                 file.write(json.dumps(made) + "\n")
-            print(name, index, flush=True)
+            print(name, index, file=sys.stderr)
 
 
 def sign_test(gains: np.ndarray) -> float:
@@ -84,8 +85,6 @@ def sign_test(gains: np.ndarray) -> float:
 
 def page() -> str:
     lines = [
-        "# Predictions with hyperparameters integrated",
-        "",
         f"`MVIClassifier(n_basis={N_BASIS}, width_per_feature=False)` with and without "
         "`integrate_hyper=True`: log predictive densities of the test rows, each by itself, in sum "
         "(medians over splits); what integrating gains, split by split.",

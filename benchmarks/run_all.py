@@ -35,6 +35,7 @@ MODELS = {
     ],
     "Quadrature": ["quadrature.py"],
     "Leave-one-out against refits": ["left_out.py"],
+    "Predictions with hyperparameters integrated": ["nested_predictions.py"],
     "The joint log predictive density by products": ["joint_lpd.py"],
     "The eight sets of the README": ["eight_sets.py"],
     "Estimators beside scikit-learn's": ["estimators.py"],
@@ -57,6 +58,7 @@ HARD = {
     "What looking for other modes costs": ["looking.py"],
     "What is said, case by case": ["sentences.py"],
     "Centred or not": ["centring.py"],
+    "Hyperparameters integrated, against NUTS": ["nested.py"],
 }
 PAGES = {
     "core": ("core", CORE, "bench"),

@@ -111,9 +111,11 @@ class Surface:
             rest[tuple(empty.T)] = rest[tuple(nearest.T)]
         axes = [self.step * (low[i] + np.arange(shape[i])) for i in range(2)]
         degree = [min(3, n - 1) for n in shape]
-        spline = RectBivariateSpline(*axes, rest, kx=max(degree[0], 1), ky=max(degree[1], 1))
+        spline = RectBivariateSpline(
+            axes[0], axes[1], rest, kx=max(degree[0], 1), ky=max(degree[1], 1)
+        )
         inside = np.clip(at, [axis[0] for axis in axes], [axis[-1] for axis in axes])
-        found = spline(inside[:, 0], inside[:, 1], grid=False)  # pyright: ignore[reportCallIssue]
+        found = spline(inside[:, 0], inside[:, 1], grid=False)
         return found - 0.5 * (at**2).sum(1)
 
     def _of_design(self, j: int) -> Marginal:
