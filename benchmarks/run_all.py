@@ -36,6 +36,7 @@ MODELS = {
     ],
     "Quadrature": ["quadrature.py"],
     "Leave-one-out against refits": ["left_out.py"],
+    "Predictions with hyperparameters integrated": ["nested_predictions.py"],
     "The joint log predictive density by products": ["joint_lpd.py"],
     "The eight sets of the README": ["eight_sets.py"],
     "Estimators beside scikit-learn's": ["estimators.py"],
@@ -62,6 +63,7 @@ HARD = {
     "Centred or not": ["centring.py"],
     "Few groups of few rows: trusted, but wrong": ["few_groups.py"],
     "Mixtures beside the best Gaussian": ["mixtures.py"],
+    "Hyperparameters integrated, against NUTS": ["nested.py"],
 }
 PAGES = {
     "core": ("core", CORE, "bench"),

@@ -31,6 +31,7 @@ from ._fit import laplace as laplace
 from ._fit._compare import Comparison as Comparison
 from ._fit._compare import compare as compare
 from ._fit._hyper import HyperReport as HyperReport
+from ._fit._hyper_posterior import HyperPosterior as HyperPosterior
 from ._fit._modes import PosteriorMode as PosteriorMode
 from ._fit._posterior import Posterior as Posterior
 from ._fit._posterior import load as load
@@ -41,6 +42,7 @@ from ._fit._screen import screen as screen
 from ._judge._diagnosis import Estimate as Estimate
 from ._judge._psis import psis as psis
 from ._judge._verdict import Reason as Reason
+from ._law._curve import Marginal as Marginal
 from ._watch import Step as Step
 
 __version__ = "0.1.0"

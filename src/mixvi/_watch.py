@@ -14,6 +14,8 @@ from collections.abc import Callable, Iterator
 from typing import Any
 
 COMPILING, MODE, FAMILY, DRAWS, VERDICT = "compiling", "mode", "family", "draws", "verdict"
+# Hyperparameters on their way to being integrated.
+HYPER = "hyper"
 # Data in pieces, looked at for the first time.
 READING = "reading"
 
@@ -23,9 +25,10 @@ class Step:
     """Where a fit is: what `callback=` is called with.
 
     `stage`: "mode", "family" (its search over the first draws), "draws" (the search over more of
-    them) or "verdict". `passes`: over draws or nodes so far; in the stage "mode" Newton's steps.
-    `bound`: the ELBO reached or, while hyperparameters are sought by it, Laplace's evidence.
-    `gain_left`: nats still to be had, as the last pass foresees. `seconds`: since the fit began.
+    them), "verdict", or "hyper" (hyperparameters being integrated). `passes`: over draws or nodes
+    so far; in the stage "mode" Newton's steps. `bound`: the ELBO reached or, while hyperparameters
+    are sought by it, Laplace's evidence. `gain_left`: nats still to be had, as the
+    last pass foresees. `seconds`: since the fit began.
 
     >>> import jax.numpy as jnp
     >>> import mixvi

@@ -14,7 +14,9 @@ from .._judge._diagnosis import Diagnosis, Elsewhere, Estimate, Moments, OtherMo
 from .._judge._fresh import Judged
 from .._judge._verdict import REJECT, TRUST, WEIGH, Reason, Verdict
 from .._law import _store
+from .._law._surface import Surface
 from ._hyper import HyperReport
+from ._hyper_posterior import HyperPosterior
 from ._stats import Stats
 
 
@@ -46,6 +48,7 @@ def _fields(header: dict[str, Any], arrays: dict[str, np.ndarray]) -> dict[str, 
         structure = constraints.free
     return dict(
         hyper_report=hyper,
+        hyper_posterior=_hyper_posterior(header, arrays),
         structure=structure,
         constraints=constraints,
         law=_store.law_from(header, arrays),
@@ -143,6 +146,9 @@ def _to_store(post: Any) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
             "converged": report.converged,
             "at_edge": report.at_edge,
         }
+    if (found := post.hyper_posterior) is not None:
+        header["hyper_posterior"], own = _hyper_posterior_to(found)
+        arrays |= own
     if post.judged:
         arrays |= {"z": post.judged.z, "log_p": post.judged.log_p, "log_q": post.judged.log_q}
     return header, arrays
@@ -155,3 +161,32 @@ def _elsewhere_to(elsewhere: Elsewhere) -> dict[str, Any]:
     for mode in fields["modes"]:
         del mode["point"]
     return fields
+
+
+# --- hyperparameters that were integrated --------------------------------------------------------
+
+_PLAIN = ("open_names", "n_lost", "n_evaluations", "largest_ratio")
+_AT_POINTS = ("points", "weights", "log_evidence", "log_mass", "log_prior")
+_SURFACE = ("centre", "basis", "scales", "z", "values")
+
+
+def _hyper_posterior_to(found: HyperPosterior) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
+    header = {name: getattr(found, name) for name in _PLAIN}
+    header |= {"structure": _store.structure_to(found.structure), "step": found.surface.step}
+    arrays = {f"hyper.{name}": getattr(found, name) for name in _AT_POINTS}
+    arrays |= {f"surface.{name}": getattr(found.surface, name) for name in _SURFACE}
+    return header, arrays
+
+
+def _hyper_posterior(
+    header: dict[str, Any], arrays: dict[str, np.ndarray]
+) -> HyperPosterior | None:
+    if (stored := header.get("hyper_posterior")) is None:
+        return None
+    fields = dict(stored)
+    structure = _store.structure_from(fields.pop("structure"))
+    of_surface = {name: arrays[f"surface.{name}"] for name in _SURFACE}
+    surface = Surface(names=structure.names, step=fields.pop("step"), **of_surface)
+    at_points = {name: arrays[f"hyper.{name}"] for name in _AT_POINTS}
+    fields["open_names"] = tuple(fields["open_names"])
+    return HyperPosterior(structure=structure, surface=surface, **at_points, **fields)

@@ -109,6 +109,11 @@ def fit_many(
         raise InputError(
             "fit_many: minibatch= is for one problem of very many rows: use mixvi.fit."
         )
+    if asked.hyper_posterior or asked.hyper_prior is not None:
+        raise InputError(
+            "fit_many: hyper_posterior= and hyper_prior= are for one problem: use mixvi.fit for "
+            "each, or write the prior into the log density."
+        )
     target, starts = _prepare_batch(
         log_density, init, data, hyper, init_batched, hyper_batched, asked.dtype
     )

@@ -37,6 +37,8 @@ class LaplaceOptions(TypedDict, total=False):
     diagnostics: bool | int
     on_indefinite: str
     hyper_steps: int
+    hyper_posterior: bool
+    hyper_prior: Callable | None
     memory: int | str | None
     dtype: str
     symmetric: str
@@ -68,6 +70,8 @@ _DEFAULTS = FitOptions(
     diagnostics=True,
     on_indefinite="raise",
     hyper_steps=200,
+    hyper_posterior=False,
+    hyper_prior=None,
     memory=None,
     dtype="float64",
     symmetric="report",
@@ -129,6 +133,8 @@ class Options:
     may_use_fewer: bool  # where fewer tell as much; not where the user gives a number
     on_indefinite: str
     hyper_steps: int
+    hyper_posterior: bool
+    hyper_prior: Callable | None
     memory: int
     dtype: np.dtype
     symmetric: str
@@ -246,6 +252,8 @@ def checked(given: FitOptions) -> Options:
         may_use_fewer=isinstance(asked["diagnostics"], bool),
         on_indefinite=asked["on_indefinite"],
         hyper_steps=_count("hyper_steps", asked["hyper_steps"], least=0),
+        hyper_posterior=_flag("hyper_posterior", asked["hyper_posterior"]),
+        hyper_prior=_prior(asked["hyper_prior"]),
         memory=_bytes(asked["memory"]),
         dtype=FLOAT_TYPES[asked["dtype"]],
         symmetric=asked["symmetric"],
@@ -259,6 +267,21 @@ def one_of(name: str, value: Any, choices: tuple[str, ...]) -> None:
     if not isinstance(value, str) or value not in choices:
         known = ", ".join(f'"{choice}"' for choice in choices)
         raise InputError(f"{name} must be one of {known}, got {value!r}.")
+
+
+def _flag(name: str, value: Any) -> bool:
+    if not isinstance(value, bool | np.bool_):
+        raise InputError(f"{name} must be True or False, got {value!r}.")
+    return bool(value)
+
+
+def _prior(given: Any) -> Callable | None:
+    if given is not None and not callable(given):
+        raise InputError(
+            "hyper_prior must be a function of the hyperparameters that gives a log density, not "
+            f"{type(given).__name__}."
+        )
+    return given
 
 
 def _is_integer(value: Any, and_bool: bool = False) -> bool:

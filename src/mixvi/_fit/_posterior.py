@@ -20,10 +20,13 @@ from .._judge._diagnosis import Elsewhere, Estimate
 from .._judge._fresh import Judged
 from .._judge._verdict import Reason, Verdict
 from .._law._bounded_moments import bounded_moments
+from .._law._curve import Marginal
 from .._law._mixture import Law
 from .._law._quantiles import quantiles
 from . import _files
 from ._hyper import HyperReport
+from ._hyper_posterior import HyperPosterior
+from ._marginals import marginal_of
 from ._modes import PosteriorMode, modes_of
 from ._stats import Stats
 from ._summary import html_of, summary_of
@@ -72,6 +75,8 @@ class Posterior:
     # the negative Hessian and gradient at the mode, or the report that was made of them
     hessian: tuple[Any, Any, int] | CurvatureReport
     constraints: Constraints | None = None
+    # where hyperparameters were integrated
+    hyper_posterior: HyperPosterior | None = None
 
     # --- the Gaussian -------------------------------------------------------------------------
 
@@ -196,6 +201,26 @@ class Posterior:
     def _quantiles(self, probs: Float[np.ndarray, " probs"]) -> Float[np.ndarray, "probs user"]:
         made = quantiles(self.law, self.constraints, probs)
         return made.astype(self.flat_mean.dtype)
+
+    def marginal(self, name: str, *, weighted: Any = True) -> Marginal:
+        """The distribution of one parameter (or hyperparameter, where these are integrated), in
+        its own units: `density`, `cdf`, `quantiles`, `hdi`, `mean`, `std`.
+
+        Where the weights of draws can be believed and two halves of them agree, they correct the
+        law's own: those of `post.importance_weights()`, none (`weighted=False`), or more that you
+        have made (`weighted=post.importance_weights(10_000, log_density, data)`). Entries of a
+        simplex or of an ordered vector are not corrected.
+
+        >>> import jax.numpy as jnp
+        >>> import mixvi
+        >>> def log_density(x):  # a gamma distribution
+        ...     return 3 * jnp.log(x["rate"]) - 2 * x["rate"]
+        >>> post = mixvi.fit(log_density, {"rate": 1.0}, constraints={"rate": "positive"})
+        >>> rate = post.marginal("rate")
+        >>> rate.hdi(0.9).round(1).tolist(), rate.quantiles([0.05, 0.95]).round(1).tolist()
+        ([0.5, 3.5], [0.7, 3.9])
+        """
+        return marginal_of(self, name, weighted)
 
     @property
     def mean_se(self) -> PyTree:

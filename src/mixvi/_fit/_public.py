@@ -14,6 +14,7 @@ from .._density._counted import Counted
 from .._density._make import density_of, prepared, refuse_hyper, refuse_wrong_gradient
 from .._density._recorded import recorded
 from .._density._target import Target
+from .._density._with_prior import HyperPrior, WithPrior
 from .._errors import InputError, NotConvergedWarning
 from .._watch import Step, Watch
 from ._attended import Attended
@@ -21,6 +22,7 @@ from ._case import Problem
 from ._interrupted import given_back
 from ._matrix_free import solved_by_products
 from ._minibatch import refuse_minibatch, solve_by_batches
+from ._nested import integrated, refuse_integrating
 from ._options import (
     DENSE,
     FitOptions,
@@ -134,6 +136,11 @@ def fit(
       number is the number used.
     - `on_indefinite`: "raise", or repair the Hessian by "absolute" or "damp".
     - `hyper_steps`: most evaluations of Laplace's evidence; 0 leaves its hyperparameters alone.
+    - `hyper_posterior`: integrates the hyperparameters over their posterior, explored from its mode
+      on a grid (up to two) or a central composite design; the answer is a mixture of Gaussians, and
+      `post.hyper_posterior` tells of the hyperparameters.
+    - `hyper_prior`: a function of the hyperparameters that gives their log prior density, which is
+      added to `log_density`. Left out, it is whatever the log density says of them, else flat.
     - `memory`: bytes that a pass over the draws may take, such as "2GiB"; 1 GiB when left out
       (an eighth of an accelerator's).
     - `structure`: of the root of the covariance: "dense", or for many parameters "sparse" (a
@@ -217,7 +224,10 @@ def _outcome(
     target, start = prepared(log_density, *given)
     bounds = constraints or (None if warm is None else warm.constraints)
     choice = chosen(log_density, target, options, bounds)
+    if options.hyper_prior is not None and target.hyper_structure is None:
+        raise InputError("hyper_prior= is a prior of hyperparameters: give their start, hyper=...")
     if choice.name != DENSE:
+        _refuse_dense_only(options, choice.name)
         if checkpoint is not None:
             raise InputError(
                 f'checkpoint= is for dense roots; this fit has structure="{choice.name}".'
@@ -231,9 +241,21 @@ def _outcome(
     if (dense := densified(log_density)) is not log_density:
         log_density, (target, start) = dense, prepared(dense, *given)
     problem = _problem(log_density, target, start, data, hyper, constraints, options, warm)
+    if options.hyper_posterior:
+        refuse_integrating(problem)
     if checkpoint is None:
         return _attended(problem, warm, watch)
+    if options.hyper_posterior:
+        raise InputError("checkpoint= does not go with hyper_posterior=True yet: leave one out.")
     return _recorded(problem, warm, watch, checkpoint)
+
+
+def _refuse_dense_only(options: Options, structure: str) -> None:
+    for name in ("hyper_posterior", "hyper_prior"):
+        if getattr(options, name):
+            raise InputError(
+                f'{name}= goes with dense roots alone; this fit has structure="{structure}".'
+            )
 
 
 def _recorded(problem: Problem, warm: Posterior | None, watch: Watch | None, path: Any) -> Outcome:
@@ -266,11 +288,21 @@ def _problem(
     if hyper is not None:
         refuse_hyper(log_density)
     density = density_of(log_density, target, options.dtype, options.memory, data)
+    if options.hyper_prior is not None:
+        density = _with_prior(density, target, options)
     problem = Problem(density, target, start.astype(np.float64), options, fixed)
     refuse_wrong_gradient(log_density, density, target, problem.start)
     if options.richest is not None and options.minibatch is None:
         density.prepare()
     return problem
+
+
+def _with_prior(density: Counted, target: Target, options: Options) -> Counted:
+    assert options.hyper_prior is not None
+    assert target.hyper_structure is not None
+    prior = HyperPrior(options.hyper_prior, target.hyper_structure)
+    theta = np.asarray(target.theta, dtype=np.float64)
+    return Counted(WithPrior(density.inner, prior, theta))
 
 
 def _attended(problem: Problem, warm: Posterior | None, watch: Watch | None) -> Outcome:
@@ -280,9 +312,22 @@ def _attended(problem: Problem, warm: Posterior | None, watch: Watch | None) -> 
         with problem.blas_threads:
             if problem.options.minibatch is not None:
                 return solve_by_batches(problem, warm)
-            return solve(problem, warm)
+            post, error = solve(problem, warm)
+            if error is None and problem.options.hyper_posterior:
+                return _integrated(problem, post, watch), None
+            return post, error
     except KeyboardInterrupt:
         outcome = None if watch is None or not watch.keeps else given_back(problem, watch)
         if outcome is None:
             raise
         return outcome
+
+
+def _integrated(problem: Problem, post: Posterior, watch: Watch | None) -> Posterior:
+    try:
+        return integrated(problem, post)
+    except KeyboardInterrupt:
+        if watch is None or not watch.keeps:
+            raise
+        said = "Interrupted before the hyperparameters were integrated: this is at their mode."
+        return dataclasses.replace(post, status=f"{said} {post.status}", converged=False)

@@ -74,7 +74,7 @@ def _fitted(problem: Problem, warm: Posterior | None, seen: Sequence[Mode]) -> S
     case = mode_of(problem)
     found, problem = case.found, case.problem
     keep(case)
-    fitted = _with_mode(case, warm) if found.found else _without_mode(case)
+    fitted = with_mode(case, warm) if found.found else _without_mode(case)
     if fitted is None or fitted.found_nothing:
         return case, fitted, Elsewhere(), []
     keep(case, fitted)
@@ -140,7 +140,7 @@ def _bound(case: Case, fitted: Fitted) -> float:
 
 
 @stage(FAMILY)
-def _with_mode(case: Case, warm: Posterior | None) -> Fitted:
+def with_mode(case: Case, warm: Posterior | None) -> Fitted:
     options, family, first = case.options, case.options.richest, case.problem.fixed
     if family is None or first is None:
         return Fitted("laplace")

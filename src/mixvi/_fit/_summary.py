@@ -1,6 +1,5 @@
 """What a person reads of a posterior, on one screen or in a notebook."""
 
-from collections.abc import Sequence
 from html import escape
 from typing import Any
 
@@ -8,11 +7,9 @@ import numpy as np
 
 from .._arrays._draws import Quadrature
 from .._density._target import flatten, listed
-
-SHOWN = (0.05, 0.5, 0.95)
-COLUMNS = ("mean", "std", *(f"{p:.0%}" for p in SHOWN))
-Row = tuple[str, list[str]]
-Table = tuple[Sequence[str], np.ndarray]
+from ._lines import COLUMNS as COLUMNS
+from ._lines import SHOWN as SHOWN
+from ._lines import Table, lines_of, shortened, table_of
 
 
 def summary_of(post: Any, most: int, shown: Table | None = None) -> str:
@@ -20,24 +17,32 @@ def summary_of(post: Any, most: int, shown: Table | None = None) -> str:
     place of the parameters."""
     lines = [f"{post.verdict}", f"{post.status}", ""]
     lines += [f"{name:<13} {text}" for name, text in _facts(post)]
-    rows, more = _table(shown or _parameters(post), most)
-    width = max([len(name) for name, _ in rows] + [9])
-    lines += [""]
-    for name, numbers in [("parameter", list(COLUMNS)), *rows]:
-        lines += [f"{name:<{width}}" + "".join(f" {number:>10}" for number in numbers)]
-    return "\n".join(lines + ([more] if more else []))
+    rows, more = shortened(shown or _parameters(post), most)
+    lines += ["", *lines_of("parameter", rows)]
+    lines += [more] if more else []
+    if (hyper := post.hyper_posterior) is not None:
+        lines += ["", *table_of("hyperparameter", *hyper.rows)]
+    return "\n".join(lines)
 
 
 def html_of(post: Any, most: int, shown: Table | None = None) -> str:
     """For notebooks: nothing in it but text and tables."""
-    rows, more = _table(shown or _parameters(post), most)
+    rows, more = shortened(shown or _parameters(post), most)
     return (
         f"<div><p><b>{escape(post.verdict)}</b><br/>{escape(post.status)}</p>"
         + table([([name], [text]) for name, text in _facts(post)])
         + table([(["parameter", *COLUMNS], []), *(([name], cells) for name, cells in rows)])
         + (f"<p>{escape(more)}</p>" if more else "")
+        + _html_of_hyper(post)
         + "</div>"
     )
+
+
+def _html_of_hyper(post: Any) -> str:
+    if (hyper := post.hyper_posterior) is None:
+        return ""
+    rows, _ = shortened(hyper.rows, len(hyper.names))
+    return table([(["hyperparameter", *COLUMNS], []), *(([name], cells) for name, cells in rows)])
 
 
 def table(rows: list[tuple[list[str], list[str]]]) -> str:
@@ -71,7 +76,10 @@ def _facts(post: Any) -> list[tuple[str, str]]:
     facts += [
         ("log evidence", f"{post.log_evidence:.4f}   (Laplace {post.log_evidence_laplace:.4f})")
     ]
-    if post.hyper_report is not None:
+    if (hyper := post.hyper_posterior) is not None:
+        rule = "a grid" if hyper.design == "grid" else "a central composite design"
+        facts += [("hyper", f"integrated over {len(hyper.points)} points of {rule}")]
+    elif post.hyper_report is not None:
         structure, values = flatten(post.hyper, np.dtype(np.float64), "hyper")
         pairs = zip(structure.names, values, strict=True)
         facts += [("hyper", listed([f"{name} {value:.4g}" for name, value in pairs]))]
@@ -88,12 +96,3 @@ def _facts(post: Any) -> list[tuple[str, str]]:
 def _parameters(post: Any) -> Table:
     """The user's."""
     return post._shown.names, np.stack([*post._moments, *post._quantiles(np.array(SHOWN))], 1)
-
-
-def _table(table: Table, most: int) -> tuple[list[Row], str]:
-    """As text, and a word on those that are left out."""
-    names, columns = table
-    shown = len(names) if len(names) <= most else most - 1
-    rows = [(names[i], [f"{number:.4g}" for number in columns[i]]) for i in range(shown)]
-    left = len(names) - shown
-    return rows, f"... and {left} more: summary(most=...), .mean, .quantiles" if left else ""

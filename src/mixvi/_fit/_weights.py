@@ -11,6 +11,7 @@ from .._density._constraints import constrained
 from .._density._make import density_of, prepared
 from .._density._protocol import Density
 from .._errors import InputError
+from .._judge._joint import pair_log_density, pairs_drawn
 from .._judge._psis import psis
 from ._options import N_FRESH, checked
 
@@ -69,20 +70,42 @@ def _asked(
     learnt, and the law's."""
     if isinstance(n, bool) or not isinstance(n, int | np.integer) or n < 1:
         raise InputError(f"importance_weights: n must be a positive integer, got {n!r}.")
-    points, log_q = post.law.drawn(generator(_key(post) if key is None else key, WEIGHED), n)
+    rng = generator(_key(post) if key is None else key, WEIGHED)
+    if post.hyper_posterior is not None:
+        return _pairs(post, rng, n, _density(post, log_density, data))
+    points, log_q = post.law.drawn(rng, n)
     return points, log_density_at(post, points, log_density, data), log_q
+
+
+def _pairs(
+    post: Any, rng: np.random.Generator, n: int, density: Density
+) -> tuple[Float[np.ndarray, "n dim"], Float[np.ndarray, " n"], Float[np.ndarray, " n"]]:
+    """Where hyperparameters are integrated: of the points and the parameters together."""
+    hyper = post.hyper_posterior
+    points, own, log_q = pairs_drawn(post.law, rng, n)
+    densities = [density.at(theta) for theta in hyper.points]
+    with np.errstate(all="ignore"):
+        log_p = pair_log_density(densities, hyper.log_mass + hyper.log_prior, points, own)
+    return points, log_p, log_q
 
 
 def log_density_at(
     post: Any, points: Float[np.ndarray, "n dim"], log_density: Callable | Density, data: PyTree
 ) -> Float[np.ndarray, " n"]:
     """Over the unbounded parameters, log-Jacobian included."""
+    if post.hyper_posterior is not None:
+        raise InputError(
+            "hyperparameters were integrated: there is no log density of the parameters alone."
+        )
+    with np.errstate(all="ignore"):
+        return _density(post, log_density, data).values(points.astype(np.float64))
+
+
+def _density(post: Any, log_density: Callable | Density, data: PyTree) -> Density:
     options = checked({"dtype": post.stats.dtype})
     target, start = prepared(log_density, post.start, data, options.dtype, post.hyper)
     target, _ = constrained(target, start, None, (post.constraints, post.flat_start))
-    density = density_of(log_density, target, options.dtype, options.memory, data)
-    with np.errstate(all="ignore"):
-        return density.values(points.astype(np.float64))
+    return density_of(log_density, target, options.dtype, options.memory, data)
 
 
 def _key(post: Any) -> Any:

@@ -10,6 +10,8 @@ from ._probes import MOST_PROBED
 
 TRUST, WEIGH, REJECT = "trust", "weigh", "reject"
 SEVERITY = (TRUST, WEIGH, REJECT)
+# What may be wrong with points over which hyperparameters are integrated.
+OF_DESIGN = ("hyper_lost", "hyper_coarse", "hyper_rough")
 # Probes that see this much of the mass are worth a closer look.
 TAIL_SUSPECTED = 0.005
 # Parameters up to which mixtures are a remedy for a shape.
@@ -47,9 +49,10 @@ class Reason:
     """Why a Gaussian is not to be trusted as it is.
 
     `test`: "converged", "finite", "modes", "mean", "sd", "khat", "distance", "tails", "draws",
-    "hyper", or "failed" where there is no Gaussian. `level`: "weigh" or "reject". `parameter`: the
-    one that is worst, by its name; None where it is none's alone. `value` and the `limit` that it
-    is beyond. `sentence`: in words.
+    "hyper", "hyper_lost", "hyper_coarse", "hyper_rough" (points over which hyperparameters were
+    integrated), or "failed" where there is no Gaussian. `level`: "weigh" or "reject". `parameter`:
+    the one that is worst, by its name; None where it is none's alone. `value` and the `limit` that
+    it is beyond. `sentence`: in words.
 
     >>> import jax.numpy as jnp
     >>> import mixvi
@@ -81,6 +84,7 @@ class Subject:
     accepts_images: bool = False
     n_components: int = 1
     may_have_more: bool = False  # components, than the user has allowed
+    of_design: "tuple[Reason, ...]" = ()  # of points over which hyperparameters are integrated
 
     @property
     def dim(self) -> int:
@@ -135,7 +139,7 @@ def judge(
         reasons += _of_modes(subject, elsewhere, limits)
         reasons += of_draws(subject, diagnosis, limits)
         reasons += of_fixed_draws(subject, diagnosis)
-    reasons += of_hyperparameters(subject)
+    reasons += [*of_hyperparameters(subject), *subject.of_design]
     reasons.sort(key=lambda one: -SEVERITY.index(one.level))
     if diagnosis is None and not reasons:
         return Verdict(None, (), "Not judged: diagnostics were switched off.")
@@ -331,7 +335,7 @@ def _sentence(
         said = f"{said}; {subject.remedy}"
     if level == REJECT:
         return f"Do not trust{alone}: {said.rstrip('.')}."
-    beyond_weights = ("draws", "hyper", "khat", "tails")
+    beyond_weights = ("draws", "hyper", "khat", "tails", *OF_DESIGN)
     helps = d is not None and d.khat < WEIGHTS_WORK and worst[0].test not in beyond_weights
     word = "Use with importance weights" if helps else "Use with care"
     near = "" if d is None else f" ({_near(d)})"

@@ -13,6 +13,7 @@ from sklearn.utils.validation import check_is_fitted, validate_data
 from .._approximate._mixture import asked_for
 from .._errors import InputError
 from .._fit import fit
+from .._fit._nested import MOST_HYPER
 from .._fit._options import one_of
 from .._fit._posterior import Posterior
 from .._fit._threads import blas_for
@@ -27,6 +28,7 @@ from ..models import (
     Predictive,
     leave_one_out,
 )
+from ..models._averaged import Averaged
 from ..models._choose import Candidate, Choice, Data, candidate, chosen, tuned
 from ..models._kernel import KERNELS
 from ._summary import summary
@@ -59,6 +61,7 @@ class MVIBase(BaseEstimator):
     kernel: Any
     standardise: Any
     hyper_prior: Any
+    integrate_hyper: Any
     draws: Any
     optimiser: Any
     tol: Any
@@ -81,6 +84,7 @@ class MVIBase(BaseEstimator):
         self._model, self._shared = best.model, best.density.shared
         self.n_basis_ = best.density.n_weights - 1
         density, mode = best.density, best.found.mode
+        self._refuse_many_hyper(density.hyper)
         learns = density.dim <= MOST_LEARNING and len(y) * likelihood.n_outputs <= MANY_PREDICTORS
         if density.n_rows < len(y):  # chosen by some of the rows
             density = self._model.density(
@@ -97,8 +101,9 @@ class MVIBase(BaseEstimator):
         self.posterior_: Posterior = fit(
             density,
             mode.reshape(density.init.shape),
-            family=self.family,
-            hyper=density.hyper if learns else None,
+            family=self._family(learns),
+            hyper=density.hyper if learns or self.integrate_hyper else None,
+            hyper_posterior=bool(self.integrate_hyper),
             draws=self.draws,
             optimiser=self.optimiser,
             key=seed,
@@ -158,13 +163,28 @@ class MVIBase(BaseEstimator):
             'use basis="rbf", fewer n_basis, or reduce the features first (PCA in a pipeline, say).'
         )
 
-    def _leave_one_out(self, density: Any, data: Data) -> None:
-        post = self.posterior_
-        at = density.at(density.flat(self.hyper_))
-        with blas_for(len(data.y), density.dim), np.errstate(all="ignore"):
-            found = leave_one_out(
-                at, post.flat_mean, post.root, post.family == "laplace", data.same
+    def _family(self, learns: bool) -> Any:
+        """Of very many weights Laplace's own evidence is integrated: a bound at every point of the
+        hyperparameters would take too long."""
+        is_auto = isinstance(self.family, str) and self.family == "auto"
+        return "laplace" if self.integrate_hyper and is_auto and not learns else self.family
+
+    def _refuse_many_hyper(self, hyper: Any) -> None:
+        n = sum(np.size(value) for value in hyper.values())
+        if self.integrate_hyper and n > MOST_HYPER:
+            raise InputError(
+                f"integrate_hyper=True is for at most {MOST_HYPER} hyperparameters; here are {n}: "
+                "use width_per_feature=False."
             )
+
+    def _leave_one_out(self, density: Any, data: Data) -> None:
+        post, at = self.posterior_, density.at(density.flat(self.hyper_))
+        law = post.law
+        if (found := post.hyper_posterior) is not None:  # at the mode of the hyperparameters
+            near = int(np.linalg.norm(found.points - found.surface.centre, axis=1).argmin())
+            law, at = law.components[near], density.at(found.points[near])
+        with blas_for(len(data.y), density.dim), np.errstate(all="ignore"):
+            found = leave_one_out(at, law.mean, law.root, post.family == "laplace", data.same)
         self._loo: LeaveOneOut = found
         self.loo_, self.loo_se_ = found.total - self._log_scale * found.weight.sum(), found.se
 
@@ -180,6 +200,10 @@ class MVIBase(BaseEstimator):
 
     def _check_settings(self) -> None:
         one_of("hyper_prior", self.hyper_prior, ("weak", "flat"))
+        if not isinstance(self.integrate_hyper, bool | np.bool_):
+            raise InputError(
+                f"integrate_hyper must be True or False, got {self.integrate_hyper!r}."
+            )
         if not callable(self.basis):
             one_of("basis", self.basis, ("rbf", "linear", "gp"))
         if self.width_per_feature not in (True, False, "auto"):
@@ -261,8 +285,10 @@ class MVIBase(BaseEstimator):
         return self._model.basis.rows(self._scaled(x), self._shared)
 
     @property
-    def _predictive(self) -> Predictive:
+    def _predictive(self) -> Predictive | Averaged:
         post = self.posterior_
+        if post.hyper_posterior is not None:
+            return Averaged.of(self._model, self._shared, post, self.hyper_)
         return Predictive(self._model, self.hyper_, self._shared, post.flat_mean, post.root)
 
     def _lpd(self, X: Any, y: Vector, pointwise: bool, n_draws: int, key: Any) -> float | Vector:
@@ -272,6 +298,8 @@ class MVIBase(BaseEstimator):
             raise InputError(f"X has {n} rows, y {len(y)}.")
         if pointwise:
             return predictive.pointwise_lpd(rows, y)
+        if isinstance(predictive, Averaged):
+            return predictive.lpd_drawn(rows, y, n_draws, key).joint
         sample = self.posterior_.sample(key, n_draws)
         return predictive.lpd(rows, y, np.asarray(sample)).joint
 

@@ -41,6 +41,9 @@ class MVIClassifier(ClassifierMixin, MVIBase):
         All labels, where a training set may lack some of them.
     hyper_prior : {"weak", "flat"}, default="weak"
         Prior on the log hyperparameters.
+    integrate_hyper : bool, default=False
+        Integrates the hyperparameters over their posterior (`posterior_.hyper_posterior`):
+        predictions average over a mixture whose components have their own. At most twelve.
     draws, optimiser, tol, max_steps, diagnostics
         As in `mixvi.fit`.
     random_state : int, RandomState or None, default=0
@@ -57,7 +60,7 @@ class MVIClassifier(ClassifierMixin, MVIBase):
         the hyperparameters included.
     hyper_ : dict
         Learnt hyperparameters: `log_alpha` (prior precision), `log_width`; `log_amplitude` of a
-        Gaussian process.
+        Gaussian process. With `integrate_hyper=True` their mode, where `loo_` is taken, too.
     loo_, loo_se_ : float
         Leave-one-out log predictive density of the training rows, in sum, and its standard error.
     choices_ : list of dict
@@ -90,6 +93,7 @@ class MVIClassifier(ClassifierMixin, MVIBase):
         standardise=True,
         classes=None,
         hyper_prior="weak",
+        integrate_hyper=False,
         draws=None,
         optimiser="auto",
         tol=None,
@@ -105,6 +109,7 @@ class MVIClassifier(ClassifierMixin, MVIBase):
         self.standardise = standardise
         self.classes = classes
         self.hyper_prior = hyper_prior
+        self.integrate_hyper = integrate_hyper
         self.draws = draws
         self.optimiser = optimiser
         self.tol = tol

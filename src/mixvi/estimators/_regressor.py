@@ -10,6 +10,7 @@ from sklearn.utils.validation import check_is_fitted, column_or_1d, validate_dat
 from .._errors import InputError
 from .._fit._options import one_of
 from ..models import LeaveOneOut, RealLikelihood, StudentT
+from ..models._averaged import Averaged
 from ..models._noise import REAL
 from ._base import MVIBase
 from ._weights import centre_and_scale, weights_of
@@ -34,7 +35,7 @@ class MVIRegressor(RegressorMixin, MVIBase):
         The distribution of `y` around the predictor; "poisson" is for counts, with a log link.
     df : float or None, default=4.0
         Degrees of freedom of "student_t"; None learns them.
-    basis, n_basis, width_per_feature, kernel, standardise, hyper_prior
+    basis, n_basis, width_per_feature, kernel, standardise, hyper_prior, integrate_hyper
         As for `MVIClassifier`. `standardise` also centres and scales `y` inside (not counts).
     draws, optimiser, tol, max_steps, diagnostics, random_state
         As for `MVIClassifier`.
@@ -70,6 +71,7 @@ class MVIRegressor(RegressorMixin, MVIBase):
         kernel="rbf",
         standardise=True,
         hyper_prior="weak",
+        integrate_hyper=False,
         draws=None,
         optimiser="auto",
         tol=None,
@@ -86,6 +88,7 @@ class MVIRegressor(RegressorMixin, MVIBase):
         self.kernel = kernel
         self.standardise = standardise
         self.hyper_prior = hyper_prior
+        self.integrate_hyper = integrate_hyper
         self.draws = draws
         self.optimiser = optimiser
         self.tol = tol
@@ -135,8 +138,10 @@ class MVIRegressor(RegressorMixin, MVIBase):
         its standard deviation (noise not included: `predict_quantiles` includes it)."""
         check_is_fitted(self)
         rows, predictive = self._rows(X), self._predictive
-        mean, sd = predictive.predictor(rows)
-        mean, sd = self._model.likelihood.mean_and_sd(mean, sd)
+        if isinstance(predictive, Averaged):
+            mean, sd = predictive.location(rows)
+        else:
+            mean, sd = self._model.likelihood.mean_and_sd(*predictive.predictor(rows))
         mean, sd = self._target_zero + self._target_unit * mean, self._target_unit * sd
         return (mean, sd) if return_std else mean
 

@@ -1,0 +1,291 @@
+"""The posterior of hyperparameters, explored from its mode: where it is to be asked, and with what
+mass each answer counts.
+
+    theta = theta* + B z,    B = V diag(lambda^-1/2)
+
+with `V diag(lambda) V^T` minus the Hessian of the log evidence `E` at its mode `theta*`. Up to two
+hyperparameters: a regular grid in z, walked outwards until `E` has fallen by `FALL` (the trapezoid
+rule converges faster than any power of its step there). More: a central composite design of a
+normal whose scales differ up and down each axis, with masses that correct for what `E` is:
+
+    mass_i exp(E_i - E* + |z_i|^2 / 2)
+"""
+
+import dataclasses
+import math
+from collections import deque
+from collections.abc import Callable
+from typing import Any
+
+import numpy as np
+from jaxtyping import Bool, Float
+
+from .._arrays._design import central_composite
+
+# Nats below the mode at which a walk ends: 5e-5 of the mass of two hyperparameters lies beyond.
+FALL = 10.0
+# Steps of the grid, in standard deviations; and the nats by which the sums over every other point
+# may differ before it is halved (the error of the whole is about the square of that).
+STEPS = {1: 0.75, 2: 1.0}
+HALVES_DIFFER, MOST_HALVINGS = 0.05, 2
+# The evidence does not fall on a side where so many steps do not lead down.
+MOST_ALONG, MOST_POINTS = 24, 400
+MOST_ON_GRID = 2
+# Of the first look at curvature, and of the second, in standard deviations.
+FIRST_STEP, SECOND_STEP = 0.02, 0.5
+LONGEST_SD = 4.0
+# Standard deviations that the start may be from the mode, and how often it is moved there.
+OFF_CENTRE, MOST_MOVES = 1e-3, 6
+# A longer move asks for the curvature again.
+FAR_MOVE = 0.5
+SCALES = (0.25, 4.0)
+# Places that hold this little together are not kept.
+NEGLIGIBLE = 1e-4
+# A place without a mode beside one that is so little below the best may hide mass; so much that
+# the evidence counts as one that does not fall.
+NEAR_BEST, AT_BEST = 6.0, 3.0
+
+Hyper = Float[np.ndarray, " hyper"]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Place:
+    """Hyperparameters, the log evidence there, its gradient, and what was found on the way."""
+
+    theta: Hyper
+    value: float
+    gradient: Hyper
+    found: Any
+
+
+# The place at `theta`, sought from another; None where there is no mode.
+Ask = Callable[[Hyper, Place | None], Place | None]
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Frame:
+    """`theta = centre + basis (scale z)`, with `scales` below and above zero."""
+
+    centre: Hyper
+    basis: Float[np.ndarray, "hyper hyper"]
+    scales: Float[np.ndarray, "2 hyper"]
+
+    def theta(self, z: Float[np.ndarray, "*n hyper"]) -> Float[np.ndarray, "*n hyper"]:
+        return self.centre + (self.stretched(z)) @ self.basis.T
+
+    def stretched(self, z: Float[np.ndarray, "*n hyper"]) -> Float[np.ndarray, "*n hyper"]:
+        return z * np.where(z > 0, self.scales[1], self.scales[0])
+
+    @property
+    def log_volume(self) -> float:
+        """Of a unit of z, over both sides."""
+        return float(np.linalg.slogdet(self.basis)[1] + np.log(self.scales.mean(0)).sum())
+
+
+@dataclasses.dataclass(frozen=True, eq=False)
+class Explored:
+    """`places` at `z`, with the logs of the volumes `log_mass` that they stand for: the integral of
+    `exp E` is the sum of `exp(value + log_mass)`. `step`: of the grid in z; None for a design.
+    `open_axes`: along which the evidence does not fall; `n_lost`: places without a mode where mass
+    may be; `n_asked`: evaluations in all; `ratio`: the largest |E_i - E* + |z_i|^2/2| of a design,
+    which is nought for a normal."""
+
+    frame: Frame
+    z: Float[np.ndarray, "n hyper"]
+    places: tuple[Place, ...]
+    log_mass: Float[np.ndarray, " n"]
+    step: float | None
+    open_axes: tuple[int, ...]
+    n_lost: int
+    n_asked: int
+    ratio: float
+
+    @property
+    def values(self) -> Float[np.ndarray, " n"]:
+        return np.array([one.value for one in self.places])
+
+    @property
+    def log_integral(self) -> float:
+        return float(np.logaddexp.reduce(self.values + self.log_mass))
+
+    @property
+    def weights(self) -> Float[np.ndarray, " n"]:
+        return np.exp(self.values + self.log_mass - self.log_integral)
+
+    @property
+    def kept(self) -> Bool[np.ndarray, " n"]:
+        """All but those that hold next to nothing together."""
+        order = np.argsort(self.weights, kind="stable")
+        kept = np.ones(len(order), bool)
+        kept[order[np.cumsum(self.weights[order]) < NEGLIGIBLE]] = False
+        return kept
+
+
+class _Counting:
+    def __init__(self, ask: Ask):
+        self.ask, self.n, self.n_lost = ask, 0, 0
+
+    def __call__(self, theta: Hyper, near: Place | None) -> Place | None:
+        self.n += 1
+        found = self.ask(theta, near)
+        return None if found is None or not math.isfinite(found.value) else found
+
+
+def explored(ask: Ask, theta: Hyper) -> Explored | None:
+    """From `theta`, which is near the mode; None where nothing can be asked there."""
+    asked = _Counting(ask)
+    centre = asked(theta, None)
+    if centre is None:
+        return None
+    centre, basis = _centred(asked, centre)
+    scales = _scales(asked, centre, basis)
+    if len(theta) > MOST_ON_GRID:
+        return _designed(asked, centre, Frame(centre.theta, basis, scales))
+    even = basis * np.sqrt(scales.prod(0))  # a grid is regular: one scale for both sides
+    return _on_grid(asked, centre, Frame(centre.theta, even, np.ones_like(scales)))
+
+
+# --- the mode and its curvature -----------------------------------------------------------------
+
+
+def _centred(asked: _Counting, centre: Place) -> tuple[Place, np.ndarray]:
+    """The mode, by Newton steps with the curvature of differences, and `V diag(lambda^-1/2)`."""
+    basis = FIRST_STEP / SECOND_STEP * np.eye(len(centre.theta))
+    for _ in range(2):
+        basis = _axes(asked, centre, basis)
+    for _ in range(MOST_MOVES):
+        move = basis.T @ centre.gradient  # in standard deviations
+        length = float(np.linalg.norm(move))
+        if not length > OFF_CENTRE:
+            break
+        move = move / max(1.0, length)
+        there = asked(centre.theta + basis @ move, centre)
+        if there is None or not there.value > centre.value:
+            break
+        centre = there
+        if length > FAR_MOVE:
+            basis = _axes(asked, centre, basis)
+    return centre, basis
+
+
+def _axes(asked: _Counting, centre: Place, basis: np.ndarray) -> np.ndarray:
+    """By central differences along the columns of `basis`; one side alone where the other has no
+    mode."""
+    k = len(centre.theta)
+    slopes = np.empty((k, k))
+    for j, column in enumerate(basis.T):
+        step = SECOND_STEP * column
+        ends = [(sign, asked(centre.theta + sign * step, centre)) for sign in (-1, 1)]
+        known = [(sign, one.gradient) for sign, one in ends if one is not None]
+        known += [(0, centre.gradient)] * (len(known) == 1)
+        if len(known) < 2:
+            slopes[j] = -basis[:, j] @ np.linalg.pinv(basis @ basis.T)
+            continue
+        (first, low), (last, high) = sorted(known, key=lambda one: one[0])[:: len(known) - 1]
+        slopes[j] = (high - low) / ((last - first) * SECOND_STEP)
+    inverse = np.linalg.inv(basis)
+    curved = -0.5 * (slopes.T @ inverse + (slopes.T @ inverse).T)
+    values, vectors = np.linalg.eigh(curved)
+    largest = np.abs(vectors).argmax(0)
+    vectors = vectors * np.sign(vectors[largest, np.arange(k)])  # rounding must not matter
+    return vectors / np.sqrt(np.maximum(np.abs(values), LONGEST_SD**-2))
+
+
+def _scales(asked: _Counting, centre: Place, basis: np.ndarray) -> np.ndarray:
+    """Standard deviations below and above the mode, of a normal that falls as `E` does two units
+    away."""
+    scales = np.ones((2, len(centre.theta)))
+    for j, column in enumerate(basis.T):
+        for side, sign in enumerate((-1, 1)):
+            for far in (2.0, 1.0):
+                there = asked(centre.theta + sign * far * column, centre)
+                if there is not None:
+                    fall = max(centre.value - there.value, 1e-9)
+                    scales[side, j] = np.clip(far / math.sqrt(2 * fall), *SCALES)
+                    break
+    return scales
+
+
+# --- a grid -------------------------------------------------------------------------------------
+
+
+def _on_grid(asked: _Counting, centre: Place, frame: Frame) -> Explored:
+    k = len(centre.theta)
+    step, known = STEPS[k], {(0,) * k: centre}
+    open_axes, n_lost = _walk(asked, frame, step, known)
+    for _ in range(MOST_HALVINGS):
+        if open_axes or len(known) > MOST_POINTS // 2**k or not _differs(known):
+            break
+        step, known = step / 2, {tuple(2 * i for i in at): one for at, one in known.items()}
+        open_axes, n_lost = _walk(asked, frame, step, known)
+    z = step * np.array(list(known), dtype=float)
+    log_mass = np.full(len(known), k * math.log(step) + frame.log_volume)
+    places = tuple(known.values())
+    return Explored(frame, z, places, log_mass, step, open_axes, n_lost, asked.n, ratio=0.0)
+
+
+Lattice = dict[tuple[int, ...], Place]
+
+
+def _walk(asked: _Counting, frame: Frame, step: float, known: Lattice) -> tuple[tuple, int]:
+    """Fills `known` as far as the evidence reaches, each place from a neighbour. Along which axes
+    it does not end, and how many places near the best had no mode."""
+    queue, open_axes = deque(sorted(known, key=_far)), set[int]()
+    lost: dict[tuple[int, ...], tuple[float, int]] = {}
+    best = max(one.value for one in known.values())
+    while queue:
+        at = queue.popleft()
+        own = known[at]
+        if own.value < best - FALL:
+            continue
+        for j, sign in ((j, sign) for j in range(len(at)) for sign in (-1, 1)):
+            there = (*at[:j], at[j] + sign, *at[j + 1 :])
+            if there in known or there in lost:
+                continue
+            if abs(there[j]) * step > MOST_ALONG * STEPS[len(at)] or len(known) >= MOST_POINTS:
+                open_axes.add(j)
+                continue
+            found = asked(frame.theta(step * np.array(there, dtype=float)), own)
+            if found is None:
+                lost[there] = own.value, j
+                continue
+            known[there] = found
+            best = max(best, found.value)
+            queue.append(there)
+    open_axes |= {j for value, j in lost.values() if value > best - AT_BEST}
+    return tuple(sorted(open_axes)), sum(value > best - NEAR_BEST for value, _ in lost.values())
+
+
+def _far(at: tuple[int, ...]) -> int:
+    return sum(map(abs, at))
+
+
+def _differs(known: Lattice) -> bool:
+    """Whether every other point says something else than the rest."""
+    halves = [[one.value for at, one in known.items() if sum(at) % 2 == odd] for odd in (0, 1)]
+    if not all(halves):
+        return True
+    even, odd = (np.logaddexp.reduce(np.array(half)) for half in halves)
+    return bool(abs(even - odd) > HALVES_DIFFER)
+
+
+# --- a design -----------------------------------------------------------------------------------
+
+
+def _designed(asked: _Counting, centre: Place, frame: Frame) -> Explored:
+    z, masses = central_composite(len(centre.theta))
+    places: list[Place | None] = [centre]
+    places += [asked(theta, centre) for theta in frame.theta(z[1:])]
+    there = np.array([one is not None for one in places])
+    found = tuple(one for one in places if one is not None)
+    z, masses, n_lost = z[there], masses[there], int((~there).sum())
+    # A unit of z is longer where the scale is.
+    sides = np.where(z > 0, frame.scales[1], np.where(z < 0, frame.scales[0], frame.scales.mean(0)))
+    log_jacobian = np.log(sides / frame.scales.mean(0)).sum(1)
+    half_square = 0.5 * (z**2).sum(1)
+    log_mass = np.log(masses) + half_square + log_jacobian
+    log_mass += 0.5 * z.shape[1] * math.log(2 * math.pi) + frame.log_volume
+    values = np.array([one.value for one in found])
+    ratio = float(np.abs(values - centre.value + half_square).max())
+    open_axes = tuple(int(j) for j in np.flatnonzero((frame.scales >= SCALES[1]).any(0)))
+    return Explored(frame, z, found, log_mass, None, open_axes, n_lost, asked.n, ratio)

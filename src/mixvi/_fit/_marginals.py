@@ -1,0 +1,153 @@
+"""`post.marginal`: the distribution of one parameter, in the user's own units."""
+
+from typing import Any, NamedTuple
+
+import numpy as np
+from jaxtyping import Float
+
+from .._density._kinds import Free, Interval, Kind
+from .._density._structure import listed
+from .._errors import InputError
+from .._judge._tilted import log_tilt, tilt_at
+from .._law._curve import Marginal
+from .._law._mixture import Law
+from ._weights import ImportanceWeights
+
+# Of every component: points, and how many standard deviations they reach.
+N_POINTS, REACH = 161, 5.5
+# Points of a component that are nearer to others' than this share of its own steps are left out.
+TOO_NEAR = 0.2
+# Of what hangs together (a simplex, an order) quantiles of draws are known.
+SHARES = np.concatenate([[1e-4, 1e-3], np.linspace(0.005, 0.995, 199), [0.999, 0.9999]])
+
+
+class Place(NamedTuple):
+    """Where a parameter stands among the unbounded numbers, and how it is made of its own; None
+    where it is made of several."""
+
+    at: int | None
+    kind: Kind
+
+
+def marginal_of(post: Any, name: str, weighted: Any) -> Marginal:
+    names = post._shown.names
+    if name not in names:
+        hyper = post.hyper_posterior
+        if hyper is not None and name in hyper.names:
+            return hyper.marginal(name)
+        more = "" if hyper is None else f", and of hyperparameters {listed(list(hyper.names), 3)}"
+        raise InputError(
+            f"marginal: there is no parameter {name!r}; names are such as "
+            f"{listed(list(names), 3)}{more}."
+        )
+    if not post.law.is_sound:
+        raise InputError(f"marginal: this fit failed. {post.status}")
+    index = names.index(name)
+    place = place_of(post, index)
+    if place.at is None:
+        return _of_draws(post, name, index)
+    law = post.law.marginal(np.array([place.at]))
+    grid = _grid(law)
+    known = _weighted(post, weighted, place.at)
+    if known is None:
+        densities, shares = np.exp(law.log_prob(grid[:, None])), below(law, grid)
+        made = Marginal(name, grid, densities, shares)
+    else:
+        tilt = tilt_at(_normal_score(law, grid), known)
+        densities = np.exp(law.log_prob(grid[:, None])) * tilt
+        made = Marginal.of_density(name, grid, densities, corrected=True)
+    return made if isinstance(place.kind, Free) else _mapped(made, place.kind)
+
+
+def place_of(post: Any, index: int) -> Place:
+    """Of one of the user's parameters."""
+    if (bound := post.constraints) is None:
+        return Place(index, Free())
+    ends = np.cumsum(bound.user.sizes)
+    leaf = int(np.searchsorted(ends, index, side="right"))
+    kind = bound.kinds[leaf]
+    if not isinstance(kind, Free | Interval):
+        return Place(None, kind)
+    return Place(int(np.cumsum(bound.free.sizes)[leaf]) + index - int(ends[leaf]), kind)
+
+
+def _weighted(post: Any, given: Any, at: int) -> Float[np.ndarray, " degree"] | None:
+    """The correction that weighted draws ask for."""
+    if isinstance(given, bool):
+        judged = post.judged
+        if not given or judged is None or len(judged.z) != len(judged.log_p):
+            return None
+        points, log_ratio = post.law.colour(judged.z), judged.log_p - judged.log_q
+    elif isinstance(given, ImportanceWeights):
+        points = post._flat(given.draws)
+        with np.errstate(divide="ignore"):
+            log_ratio = np.log(given.weights)
+    else:
+        raise InputError(
+            "marginal: weighted must be True, False or what post.importance_weights(...) gave, "
+            f"not {type(given).__name__}."
+        )
+    if not np.isfinite(log_ratio).all():
+        return None
+    law = post.law.marginal(np.array([at]))
+    return log_tilt(_normal_score(law, points[:, at].astype(np.float64)), log_ratio)
+
+
+# --- the law's own ------------------------------------------------------------------------------
+
+
+def below(law: Law, values: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+    """The share of its mass, of one parameter."""
+    return _below(law, values, 1.0)
+
+
+def _below(law: Law, values: Float[np.ndarray, " n"], sign: float) -> Float[np.ndarray, " n"]:
+    from scipy.special import ndtr  # takes 0.1 s, and few need it
+
+    z = [sign * (values - one.mean[0]) / one.std[0] for one in law.components]
+    return law.weights @ ndtr(np.stack(z))
+
+
+def _normal_score(law: Law, values: Float[np.ndarray, " n"]) -> Float[np.ndarray, " n"]:
+    """`Phi^-1(F(x))`, from the nearer end."""
+    from scipy.special import ndtri
+
+    low, high = _below(law, values, 1.0), _below(law, values, -1.0)
+    tiny = np.finfo(np.float64).tiny
+    return np.where(low < 0.5, ndtri(np.maximum(low, tiny)), -ndtri(np.maximum(high, tiny)))
+
+
+def _grid(law: Law) -> Float[np.ndarray, " points"]:
+    """Fine where any component is."""
+    z = np.linspace(-REACH, REACH, N_POINTS)
+    sds = np.array([one.std[0] for one in law.components], dtype=np.float64)
+    each = [one.mean[0] + sd * z for one, sd in zip(law.components, sds, strict=True)]
+    points = np.sort(np.concatenate(each).astype(np.float64))
+    step = TOO_NEAR * 2 * REACH * sds.min() / (N_POINTS - 1)
+    if len(sds) == 1:
+        return points
+    # Of those between two multiples of the least step the first.
+    return points[np.unique(np.floor((points - points[0]) / step), return_index=True)[1]]
+
+
+def _mapped(made: Marginal, kind: Kind) -> Marginal:
+    x = np.asarray(kind.constrain(made.grid, np))
+    with np.errstate(all="ignore"):
+        densities = made.densities * np.exp(-kind.log_det(made.grid, np))
+    densities = np.where(np.isfinite(densities), densities, 0.0)
+    shares = made.shares
+    if x[-1] < x[0]:
+        x, densities, shares = x[::-1], densities[::-1], 1 - shares[::-1]
+    rising = np.concatenate([[True], np.diff(x) > 0])
+    return Marginal(made.name, x[rising], densities[rising], shares[rising], made.corrected)
+
+
+def _of_draws(post: Any, name: str, index: int) -> Marginal:
+    from scipy.interpolate import PchipInterpolator
+
+    x = post._quantiles(SHARES)[:, index].astype(np.float64)
+    rising = np.concatenate([[True], np.diff(x) > 0])
+    smooth = PchipInterpolator(x[rising], SHARES[rising])
+    grid = np.linspace(x[0], x[-1], 4 * N_POINTS)
+    shares = (smooth(grid) - SHARES[0]) / (SHARES[-1] - SHARES[0])
+    return Marginal(name, grid, smooth(grid, 1), shares)
