@@ -85,6 +85,7 @@ def mode_by_rows(
 
     if not (place.is_finite and np.isfinite(place.slopes.second).all()):
         return ended(Code.NON_FINITE_START, None, math.inf, 0)
+    own, decrement = None, math.inf
     for n in range(max_steps):
         weights = -place.slopes.second
         own = shape.curved(density.prior, weights)

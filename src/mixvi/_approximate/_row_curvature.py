@@ -82,7 +82,7 @@ class SparseShape(RowShape):
         from scipy.sparse import csr_array
 
         design, dim = csr_array(density.design), density.dim
-        self.n_rows, self.dim = design.shape[0], dim
+        self.n_rows, self.dim = density.design.shape[0], dim
         counts = np.diff(design.indptr).astype(np.int64)
         if (n_pairs := int((counts * (counts + 1) // 2).sum())) > MOST_PAIRS:
             raise InputError(
@@ -138,7 +138,8 @@ def _pairs(counts: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
         i, j = np.tril_indices(count)
         parts.append((rows.repeat(len(i)), np.tile(i, len(rows)), np.tile(j, len(rows))))
     if not parts:
-        return (np.zeros(0, dtype=np.int64),) * 3
+        nothing = np.zeros(0, dtype=np.int64)
+        return nothing, nothing, nothing
     row, i, j = (np.concatenate(each) for each in zip(*parts, strict=True))
     return row, i, j
 
@@ -356,8 +357,9 @@ class DiagonalCurvature(RowCurvature):
             return np.asarray(self.shape.design.T @ inside) + self.prior.times(v.ravel())
 
         dim = (self.shape.dim,) * 2
-        whole = LinearOperator(dim, matvec=times, dtype=np.float64)
-        near = LinearOperator(dim, matvec=lambda v: v.ravel() / self.precision, dtype=np.float64)
+        operator: Any = LinearOperator  # whose stubs leave out that functions will do
+        whole = operator(dim, matvec=times, dtype=np.float64)
+        near = operator(dim, matvec=lambda v: v.ravel() / self.precision, dtype=np.float64)
         return cg(whole, x, rtol=1e-10, maxiter=500, M=near)[0]
 
 

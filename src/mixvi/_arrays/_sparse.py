@@ -257,7 +257,7 @@ class _Tree:
     def below(self, nodes: np.ndarray) -> np.ndarray:
         """S of supernodes of one shape, (nodes, |S|)."""
         first, width, size = self.start[nodes], self.width[nodes[0]], self.size[nodes[0]]
-        return self.rows[first[:, None] + np.arange(width, size)]
+        return self.rows[first[:, None] + np.arange(int(width), int(size))]
 
     def columns(self, nodes: np.ndarray) -> np.ndarray:
         """Of L, (nodes, |J| + |S|, |J|)."""

@@ -37,7 +37,7 @@ class StructuredRoot(abc.ABC):
     def is_sound(self) -> bool:
         """All its numbers are finite."""
 
-    @property
+    @functools.cached_property
     @abc.abstractmethod
     def log_det(self) -> float:
         """`log |det root|`."""
@@ -54,7 +54,7 @@ class StructuredRoot(abc.ABC):
     def across(self, rows: np.ndarray) -> np.ndarray:
         """`root^T x` for every row `x`."""
 
-    @property
+    @functools.cached_property
     @abc.abstractmethod
     def sds(self) -> Vector:
         """Standard deviations."""
@@ -91,7 +91,7 @@ class SparseRoot(StructuredRoot):
     def is_sound(self) -> bool:
         return True  # a factor that is not has none of these
 
-    @property
+    @functools.cached_property
     def log_det(self) -> float:
         return -0.5 * self.factor.log_det
 

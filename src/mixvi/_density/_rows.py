@@ -327,7 +327,7 @@ class RowsDensity(Density):
         other = copy.copy(self)
         other.theta = np.asarray(theta, dtype=np.float64)
         for name in ("prior_slopes", "hyper_prior_slopes"):
-            other.__dict__.pop(name, None)
+            vars(other).pop(name, None)
         other._bind()
         return other
 

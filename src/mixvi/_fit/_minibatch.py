@@ -308,7 +308,7 @@ def _finished(
     gain_left = None if last is None else max(last.gain, 0.0)
     stats = dataclasses.replace(
         post.stats,
-        passes=None if fitted.state is None else fitted.state.n_passes,
+        passes=getattr(fitted.state, "n_passes", None),
         gain_left=gain_left if fitted.state is None else fitted.state.gain_left,
         batch_rows=rows,
         batches=source.n_batches,

@@ -65,7 +65,7 @@ def _best(model: LinearPredictor | None, target: Target, options: Options) -> tu
         return (LOW_RANK, f"{dim} parameters") if dim > MOST_DENSE_OTHERS else (DENSE, "")
     if callable(model.design) and not model.is_sparse:
         return DENSE, ""
-    n = model.design.shape[0] if hasattr(model.design, "shape") else 0
+    n = getattr(model.design, "shape", (0,))[0]
     too_large = 16 * n * dim > options.memory and model.is_sparse
     if dim <= MOST_DENSE and not too_large and not _gives_sparse_prior(model, target):
         return DENSE, ""

@@ -9,6 +9,7 @@ judged ........... by fresh draws
 import dataclasses
 import functools
 import math
+from typing import Any
 
 import numpy as np
 
@@ -366,12 +367,13 @@ def _explain_indefinite(begun: Begun) -> str:
     density, point = begun.density, begun.found.point
     dim, names = density.dim, begun.target.structure.names
     times = functools.partial(_minus_product, density, point)
-    whole = LinearOperator((dim, dim), matvec=times, dtype=np.float64)
+    operator: Any = LinearOperator  # whose stubs leave out that a function will do
+    whole = operator((dim, dim), matvec=times, dtype=np.float64)
     start = np.cos(np.arange(dim, dtype=np.float64) ** 2 + 1)
     try:
         if dim < 3:
             raise ValueError("too small for Lanczos")
-        values, vectors = eigsh(whole, k=1, which="SA", v0=start, tol=1e-3, maxiter=300)
+        values, vectors = eigsh(whole, k=1, which="SA", v0=start, tol=1e-3, maxiter=300)  # pyright: ignore[reportArgumentType]
     except (ArpackError, ValueError):
         values, vectors = np.array([np.nan]), np.zeros((dim, 1))
     weight = np.abs(vectors[:, 0])
