@@ -13,11 +13,13 @@ import math
 import numpy as np
 from jaxtyping import Float
 
-from .._density._protocol import Density, Matrix
+from .._arrays._roots import Root
+from .._density._protocol import Density
 from ._diagnosis import Moments
 from ._fresh import Judged
 
 Vector = Float[np.ndarray, " dim"]
+Matrix = Float[np.ndarray, "dim dim"]
 
 # Dimensions up to which some dozens of Hessians are worth their time.
 MOST_PROFILED = 128
@@ -36,11 +38,13 @@ FEWEST, N_BETWEEN = 5, 2001
 GOOD_TO = (0.1, 1.1)
 
 
-def profiled(density: Density, mean: Vector, root: Matrix, fresh: Judged) -> Judged:
+def profiled(density: Density, mean: Vector, root: Root, fresh: Judged) -> Judged:
     """`fresh`, with what the profile of a parameter that rules others adds to its moments."""
     moments = fresh.diagnosis.moments
-    apt = root.ndim == 2 and 1 < len(mean) <= MOST_PROFILED and len(fresh.z) == len(fresh.log_p)
-    if moments is None or not apt or density.log_concave or density.in_pieces:
+    if not isinstance(root, np.ndarray) or root.ndim != 2 or len(fresh.z) != len(fresh.log_p):
+        return fresh
+    apt = 1 < len(mean) <= MOST_PROFILED and not (density.log_concave or density.in_pieces)
+    if moments is None or not apt:
         return fresh
     j = ruling(fresh, root)
     if j is None or (told := marginal(density, mean, root, j)) is None:
