@@ -41,6 +41,7 @@ MODELS = {
     "Gaussian processes beside scikit-learn's": ["gp.py"],
     "Rows from a thousand to a million": ["rows.py"],
     "Rows in pieces: ten thousand to ten million": ["pieces.py"],
+    "Mini-batches beside exact passes": ["minibatch.py"],
     "Classification on published splits, every family and peers": ["classification.py"],
     "Hard and bad tables": ["bad_tables.py"],
     "scikit-learn's own checks": ["check_estimators.py"],
