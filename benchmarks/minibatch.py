@@ -167,7 +167,8 @@ def page() -> str:
         "is there, then until it is judged. Short of the best: by how much its bound, over all "
         "rows by quadrature, is below that of exact passes in closed form. Rows asked: of every "
         "question (values or gradients at all points, expectations, Hessians) the rows that it "
-        "went to, as a share of all. Noise: of the bound, as the fit reports it."
+        "went to, as a share of all. Noise: of the bound, as the fit reports it. The machine did "
+        "other work: CPU times are to be compared, not those of the clock."
     )
     return "\n\n".join([tables.machine(), about, table(head, lines), *sentences(rows)])
 
