@@ -45,6 +45,7 @@ MODELS = {
     "Rows in pieces: ten thousand to ten million": ["pieces.py"],
     "A cluster, a driver that is killed, several devices": ["cluster.py"],
     "Pieces, clusters and checkpoints that go wrong": ["bad_pieces.py"],
+    "Mini-batches beside exact passes": ["minibatch.py"],
     "Classification on published splits, every family and peers": ["classification.py"],
     "Hard and bad tables": ["bad_tables.py"],
     "scikit-learn's own checks": ["check_estimators.py"],
