@@ -296,11 +296,15 @@ def page(rows: dict[str, dict]) -> str:
             )
     lines += ["", *_peer_lines(rows, fits), "", *_cousin_lines(rows), "", *_cholesky_lines(rows)]
     versions = sorted({row["versions"] for row in rows.values() if "versions" in row})
+    if any("sign" in row for row in rows.values()):
+        lines += ["", "†: an earlier state, which took directions by another rule."]
+    if missing := [name for name in STEPS if name not in rows]:
+        lines += ["", f"Not measured yet: {'; '.join(missing)}."]
     return "\n".join([*lines, "", "Versions: " + "; ".join(versions) + "."]).rstrip() + "\n"
 
 
 def _wall(row: dict) -> str:
-    return f"{row['wall']:.0f}{'*' if 'busy' in row else ''}"
+    return f"{row['wall']:.0f}{'*' if 'busy' in row else ''}{row.get('sign', '')}"
 
 
 def _peer_lines(rows: dict[str, dict], fits: dict[str, dict]) -> list[str]:
