@@ -76,7 +76,11 @@ def workers(n: int) -> Iterator[Any]:
     logging.getLogger("distributed").setLevel(logging.CRITICAL)
     with (
         distributed.LocalCluster(
-            n, threads_per_worker=1, dashboard_address=":0", memory_limit=0, silence_logs=60
+            n_workers=n,
+            threads_per_worker=1,
+            dashboard_address=":0",
+            memory_limit=0,
+            silence_logs=60,
         ) as its,
         distributed.Client(its) as client,
     ):
