@@ -206,14 +206,15 @@ def _(folder):
     from distributed import Client
 
     path, address = folder / "fit", "tcp://127.0.0.1:"
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    quiet: dict[str, Any] = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
     port = str(free_port())
+    here = {"PYTHONPATH": os.pathsep.join(filter(None, [str(HERE), *sys.path]))}
+    quiet["env"] = os.environ | here
     command = [sys.executable, "-m", "distributed.cli.dask_scheduler", "--no-dashboard"]
     scheduler = subprocess.Popen([*command, "--port", port], **quiet)
     command = [sys.executable, "-m", "distributed.cli.dask_worker", address + port]
-    here = {"PYTHONPATH": os.pathsep.join(filter(None, [str(HERE), *sys.path]))}
     command += ["--nthreads", "1", "--no-nanny"]
-    worker = subprocess.Popen(command, **quiet, env=os.environ | here)
+    worker = subprocess.Popen(command, **quiet)
     try:
         with Client(address + port, timeout="30s", set_as_default=False) as own:
             own.wait_for_workers(1)

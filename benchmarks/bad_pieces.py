@@ -3,6 +3,7 @@ lost. Prints the page; the tests run the same cases.
 
     python benchmarks/bad_pieces.py          the page
     python benchmarks/bad_pieces.py --json   what was said and found, by name
+    python benchmarks/bad_pieces.py NAME...  some cases
 
 A disk that is full is a limit on the size of files here. "The same" always means to the last bit.
 """
@@ -205,9 +206,11 @@ def _(folder):
 # --- all of them --------------------------------------------------------------------------------
 
 
-def outcomes() -> Iterator[tuple[str, Found]]:
+def outcomes(names: list[str]) -> Iterator[tuple[str, Found]]:
     with bad_clusters.everything:
         for name, one in CASES.items():
+            if names and name not in names:
+                continue
             with tempfile.TemporaryDirectory() as folder:
                 try:
                     found = one.run(pathlib.Path(folder))
@@ -219,11 +222,12 @@ def outcomes() -> Iterator[tuple[str, Found]]:
 
 
 def main() -> None:
+    names = [one for one in sys.argv[1:] if one != "--json"]
     if "--json" in sys.argv:
-        print(json.dumps({name: list(found) for name, found in outcomes()}))
+        print(json.dumps({name: list(found) for name, found in outcomes(names)}))
         return
     print("| what goes wrong | what is said | what is kept |\n|---|---|---|")
-    for name, found in outcomes():
+    for name, found in outcomes(names):
         words = found.words.replace("|", "\\|")
         print(f"| {name} | {words} | {found.kept or 'nothing was begun'} |", flush=True)
 

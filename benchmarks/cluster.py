@@ -31,7 +31,7 @@ HERE = pathlib.Path(__file__).resolve().parent
 PARTS = HERE.parent / "docs" / "results" / "parts"
 ROWS = PARTS / "cluster_rows.jsonl"
 KEPT = pathlib.Path(tempfile.gettempdir()) / "mixvi_cluster"
-FEATURES, PARTITIONS, ROWS_EACH = 50, 16, 31_250
+FEATURES, PARTITIONS, ROWS_EACH = 50, 16, 8_000
 PROBLEMS, OBSERVATIONS, BATCH = 100_000, 20, 1000
 ALONE, CORES = "one process, one core", "one process, all cores"
 KILLED = "2 workers, one killed"
@@ -40,7 +40,7 @@ WHOLE, BROKEN, DEVICES = "many problems, unbroken", "many problems, killed", "de
 RUNS = (*FITS, WHOLE, BROKEN, DEVICES)
 
 
-# --- half a million rows ------------------------------------------------------------------------
+# --- rows on workers ----------------------------------------------------------------------------
 
 
 def part(k: int) -> dict[str, np.ndarray]:
@@ -76,7 +76,11 @@ def workers(n: int) -> Iterator[Any]:
     logging.getLogger("distributed").setLevel(logging.CRITICAL)
     with (
         distributed.LocalCluster(
-            n, threads_per_worker=1, dashboard_address=":0", memory_limit=0, silence_logs=60
+            n_workers=n,
+            threads_per_worker=1,
+            dashboard_address=":0",
+            memory_limit=0,
+            silence_logs=60,
         ) as its,
         distributed.Client(its) as client,
     ):

@@ -25,7 +25,7 @@ PLAN = run.Plan(("cauchy",), SETTINGS, None, ("laplace", "mu"), tuple(range(6)),
 def client():
     os.environ["PYTHONPATH"] = os.pathsep.join(filter(None, sys.path))
     with (
-        distributed.LocalCluster(2, threads_per_worker=1, dashboard_address=":0") as its,
+        distributed.LocalCluster(n_workers=2, threads_per_worker=1, dashboard_address=":0") as its,
         distributed.Client(its) as client,
     ):
         yield client

@@ -165,6 +165,12 @@ def spoken(client: Any, task: tuple[str, str] = PARTITION) -> Iterator[None]:
             raise InputError(_gone(client)) from err
         raise InputError(LOST.format(getattr(err, "reason", "") or err)) from err
     except Exception as err:  # a closed client raises more than one kind
+        if isinstance(err, RuntimeError) and "deserialization of the task graph" in str(err):
+            raise InputError(
+                "cluster: the scheduler cannot read what it was sent. mixvi, and the modules of "
+                "your own that Dask's data are made with, must be importable there as well as on "
+                f"the workers ({str(err.__cause__ or err).strip().splitlines()[0]})."
+            ) from err
         if client.status == "running" and not isinstance(err, CommClosedError):
             raise
         raise InputError(_gone(client)) from err
