@@ -266,6 +266,8 @@ def page() -> str:
         "",
         f"{len(kept)} rows; times {machine()}.",
     ]
+    if missing := [name for name in PROBLEMS if name not in kept]:
+        lines += ["", f"Not measured yet: {', '.join(missing)}."]
     return "\n".join(lines)
 
 

@@ -6,6 +6,7 @@ import jax.numpy as jnp
 import numpy as np
 import pytest
 
+import mixvi
 from mixvi._approximate._missing import look, proposals
 from mixvi._approximate._mixture import (
     Components,
@@ -23,7 +24,7 @@ AT = Components.of(
     np.array([0.3, 0.7]),
     [(RNG.standard_normal(DIM), np.eye(DIM) + 0.3 * RNG.random((DIM, DIM))) for _ in range(2)],
 )
-Z = draws_for(0, 2, 64, DIM)
+Z = draws_for(0, 2, mixvi.Matched(64), DIM)
 
 
 def bent(w):
@@ -80,7 +81,7 @@ def test_one_step_finds_a_gaussian_and_stays_there():
     precision = np.array([[2.0, 0.9, 0.0], [0.9, 1.0, 0.3], [0.0, 0.3, 1.0]])
     target = density_of(lambda w: -0.5 * w @ precision @ w, DIM)
     one = Components.of(np.ones(1), [(0.3 * np.ones(DIM), 0.9 * np.eye(DIM))])
-    z = draws_for(0, 1, 64, DIM)
+    z = draws_for(0, 1, mixvi.Matched(64), DIM)
     there = stepped(one, shape_of(target, one, z), 1.0)
     np.testing.assert_allclose(there.means[0], 0, atol=1e-10)
     found = there.roots[0] @ there.roots[0].T
@@ -137,10 +138,9 @@ def test_a_look_tells_the_bound_and_the_distance():
     log_z = np.log(2 * np.sqrt(2 * np.pi))
     assert seen.elbo == pytest.approx(elbo, abs=4 * seen.se)
     assert seen.kl == pytest.approx(log_z - elbo, abs=0.1)
-    heavy, split = proposals(seen, shape_of(target, one, draws_for(0, 1, 256, 1)))
+    heavy, split = proposals(seen, shape_of(target, one, draws_for(0, 1, mixvi.Matched(256), 1)))
     assert abs(heavy.means[1, 0]) > 1
     np.testing.assert_allclose(np.sort(split.means[:, 0]), [-0.7, 0.7], atol=1e-12)
-    better = [
-        improved(target, at, draws_for(0, 2, 256, 1), 1e-6, 100).elbo for at in (heavy, split)
-    ]
+    z = draws_for(0, 2, mixvi.Matched(256), 1)
+    better = [improved(target, at, z, 1e-6, 100).elbo for at in (heavy, split)]
     np.testing.assert_allclose(better, log_z, atol=1e-3)

@@ -116,6 +116,25 @@ def test_at_most_as_many_as_asked():
             mixvi.Mixture(wrong)
 
 
+def test_draws_of_ones_own_are_kept():
+    post = mixvi.fit(banana, np.zeros(2), family="mixture", draws=mixvi.Matched(128))
+    assert post.stats.draws == 128
+    assert post.stats.components > 1
+
+
+def test_images_are_components_unless_one_of_equals_is_accepted():
+    def mirrored(w):
+        return jnp.logaddexp(-0.5 * (w["a"] - 9) ** 2, -0.5 * (w["a"] + 9) ** 2)
+
+    post = mixvi.fit(mirrored, {"a": 5.0}, family="mixture")
+    np.testing.assert_allclose(post.law.weights, 0.5, atol=0.01)
+    one = mixvi.fit(mirrored, {"a": 5.0}, family="mixture", symmetric="accept")
+    assert one.stats.components is None
+    alone = mixvi.fit(mirrored, {"a": 5.0}, symmetric="accept")
+    np.testing.assert_array_equal(one.cov, alone.cov)
+    assert one.verdict == alone.verdict
+
+
 def test_the_same_numbers_every_time(bent):
     again = mixvi.fit(banana, np.zeros(2), family=mixvi.Mixture)
     np.testing.assert_array_equal(again.law.means, bent.law.means)

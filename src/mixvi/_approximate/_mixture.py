@@ -25,7 +25,7 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from .._arrays._draws import FIXED, Matched, generator_of, key_words
+from .._arrays._draws import FIXED, Draws, generator_of, key_words
 from .._arrays._roots import dense
 from .._density._protocol import Density
 from .._errors import Code, InputError
@@ -42,7 +42,7 @@ NO_WEIGHT = 1e-3
 
 Vectors = Float[np.ndarray, "components dim"]
 Squares = Float[np.ndarray, "components dim dim"]
-Draws = Float[np.ndarray, "components n dim"]
+Zs = Float[np.ndarray, "components n dim"]
 
 
 @dataclasses.dataclass(frozen=True)
@@ -133,7 +133,7 @@ class MixtureShape:
     log_ratio: Float[np.ndarray, "components n"]
     at: Components
     log_p: Float[np.ndarray, "components n"]
-    gradients: Draws
+    gradients: Zs
 
     def holds(self, at: Components, n: int) -> np.ndarray:
         """Which components stand where they stood, over as many draws."""
@@ -151,7 +151,7 @@ class MixtureShape:
 
 
 def shape_of(
-    density: Density, at: Components, z: Draws, before: MixtureShape | None = None
+    density: Density, at: Components, z: Zs, before: MixtureShape | None = None
 ) -> MixtureShape:
     """`before`: of components some of which are the same, over the same draws: the density is asked
     at the draws of the others alone."""
@@ -232,17 +232,17 @@ class MixtureState:
         return float(max(np.abs(self.shape.pull).max(), np.abs(self.shape.bend).max()))
 
 
-def draws_for(key: object, n_components: int, n: int, dim: int) -> Draws:
-    """Matched ones, others for every component."""
+def draws_for(key: object, n_components: int, spec: Draws, dim: int) -> Zs:
+    """Others for every component."""
     words = key_words(key)
-    make = Matched(n).points
-    return np.stack([make(generator_of((*words, k), FIXED), dim) for k in range(n_components)])
+    made = (spec.points(generator_of((*words, k), FIXED), dim) for k in range(n_components))
+    return np.stack(list(made))
 
 
 def improved(
     density: Density,
     at: Components,
-    z: Draws,
+    z: Zs,
     gain: float,
     most_steps: int,
     before: MixtureShape | None = None,
@@ -271,7 +271,7 @@ def improved(
 def _risen(
     density: Density,
     at: Components,
-    z: Draws,
+    z: Zs,
     shape: MixtureShape,
     rho: float,
     moving: np.ndarray | None,

@@ -24,7 +24,7 @@ from .._approximate._mixture import (
     draws_for,
     improved,
 )
-from .._arrays._draws import Matched
+from .._arrays._draws import Draws, Matched
 from .._arrays._roots import dense
 from .._density._protocol import Density
 from .._errors import Code
@@ -62,13 +62,13 @@ MOST_PARAMETERS = 100
 
 @dataclasses.dataclass(frozen=True)
 class Growing:
-    """Components that fresh draws have confirmed, over `n` fixed draws of each."""
+    """Components that fresh draws have confirmed, over so many fixed draws of each."""
 
     case: Case
     density: Density
     state: MixtureState
     seen: Look
-    n: int
+    spec: Draws
 
     @property
     def at(self) -> Components:
@@ -80,24 +80,32 @@ class Growing:
         return abs(self.state.elbo - self.seen.elbo) - 2 * self.seen.se
 
     def with_components(
-        self, at: Components, n: int, gain: float, steps: int, before: MixtureShape | None = None
+        self,
+        at: Components,
+        spec: Draws,
+        gain: float,
+        steps: int,
+        before: MixtureShape | None = None,
     ) -> "Growing":
         """Improved together, and looked at afresh."""
         key, dim = self.case.options.key, self.case.problem.dim
-        state = improved(self.density, at, draws_for(key, len(at), n, dim), gain, steps, before)
+        state = improved(self.density, at, draws_for(key, len(at), spec, dim), gain, steps, before)
         kept = state.at.weights > NO_WEIGHT
         if not kept.all():
             at = state.at.those(kept)
-            state = improved(self.density, at, draws_for(key, len(at), n, dim), gain, steps)
-        return Growing(self.case, self.density, state, looked(self.case, self.density, state.at), n)
+            state = improved(self.density, at, draws_for(key, len(at), spec, dim), gain, steps)
+        seen = looked(self.case, self.density, state.at)
+        return Growing(self.case, self.density, state, seen, spec)
 
     def more_draws(self) -> "Growing":
-        return self.with_components(self.at, 2 * self.n, ROUGH, GROWING_STEPS)
+        return self.with_components(self.at, self.spec.doubled(), ROUGH, GROWING_STEPS)
 
     @property
     def may_double(self) -> bool:
         dim, memory = self.case.problem.dim, self.case.options.memory
-        return 2 * self.n <= MOST_DRAWS and 8 * 4 * self.n * len(self.at) * dim <= memory // 4
+        n = 2 * self.spec.n
+        fits = n <= MOST_DRAWS and 16 * n * len(self.at) * dim <= memory // 4
+        return fits and not self.case.problem.draws_given
 
 
 def looked(case: Case, density: Density, at: Components) -> Look:
@@ -117,11 +125,12 @@ def mixed(
     assert asked is not None
     mean, root = fitted.gaussian(case.found)
     one = Components.of(np.ones(1), [(mean, dense(root))])
-    n = max(256, 4 * case.problem.dim)
+    given = case.options.draws
+    spec = given if isinstance(given, Draws) else Matched(max(256, 4 * case.problem.dim))
     if asked.n_components == 1 or _is_near(fitted, elsewhere):
         return _one(fitted), elsewhere
-    state = improved(density, one, draws_for(case.options.key, 1, n, case.problem.dim), 1.0, 0)
-    first = Growing(case, density, state, looked(case, density, one), n)
+    state = improved(density, one, draws_for(case.options.key, 1, spec, case.problem.dim), 1.0, 0)
+    first = Growing(case, density, state, looked(case, density, one), spec)
     if not first.seen.is_finite:
         return _one(fitted), elsewhere
     modes = _all_modes(case, density, fitted, elsewhere, modes)
@@ -155,7 +164,8 @@ def _all_modes(
     case: Case, density: Density, fitted: Fitted, elsewhere: Elsewhere, modes: Sequence[Mode]
 ) -> list[Mode]:
     """Those that were seen, images of them, and those that a look around each of them finds."""
-    if not modes and not elsewhere.modes:
+    one_of_equals = case.options.symmetric == "accept" and elsewhere.all_images
+    if one_of_equals or not (modes or elsewhere.modes):
         return []
     found = [_image(density, one.point) for one in elsewhere.modes if one.share > NO_MASS]
     found = distinct([*modes, *(one for one in found if one is not None)])
@@ -202,7 +212,7 @@ def _with_modes(one: Growing, modes: Sequence[Mode], most: int) -> Growing:
     logs = np.array([one.seen.elbo + min(one.seen.kl, 1.0), *(mode.log_mass for mode in ranked)])
     weights = np.exp(logs - np.logaddexp.reduce(logs))
     at = Components.of(weights, [own, *((mode.place, mode.root) for mode in ranked)])
-    more = one.with_components(at.those(weights > 1e-6), one.n, ROUGH, LAST_STEPS)
+    more = one.with_components(at.those(weights > 1e-6), one.spec, ROUGH, LAST_STEPS)
     if not more.seen.gains(one.seen, 0.0):
         return one
     known = [Mode(own[0], own[1], -math.inf, -math.inf), *ranked]
@@ -212,7 +222,7 @@ def _with_modes(one: Growing, modes: Sequence[Mode], most: int) -> Growing:
         for mode in known[len(known) - len(new) :]:
             share = 1 / (1 + math.exp(min(more.seen.elbo - mode.log_mass, 30.0)))
             at = at.and_also(share, mode.place, mode.root)
-        again = more.with_components(at, more.n, ROUGH, LAST_STEPS)
+        again = more.with_components(at, more.spec, ROUGH, LAST_STEPS)
         if not again.seen.gains(more.seen, 0.0):
             break
         more = again
@@ -247,7 +257,7 @@ def _from_warm(grown: Growing, warm: Posterior | None, most: int) -> Growing:
         return grown
     pairs = [(one.mean.astype(float), dense(one.root).astype(float)) for one in warm.law.components]
     again = Components.of(warm.law.weights, pairs)
-    found = grown.with_components(again, grown.n, ROUGH, GROWING_STEPS)
+    found = grown.with_components(again, grown.spec, ROUGH, GROWING_STEPS)
     return found if found.seen.gains(grown.seen, 0.0) else grown
 
 
@@ -269,14 +279,14 @@ def _grown(now: Growing, most: int) -> Growing:
 def _one_more(now: Growing) -> Growing | None:
     """With the component that gains most; None where none gains enough."""
     key, dim = now.case.options.key, now.case.problem.dim
-    z = draws_for(key, len(now.at) + 1, now.n, dim)
+    z = draws_for(key, len(now.at) + 1, now.spec, dim)
     before, begun = now.state.shape, []
     for at in proposals(now.seen, before):
-        is_new = ~before.holds(at, now.n)
+        is_new = ~before.holds(at, now.spec.n)
         begun.append(improved(now.density, at, z, ROUGH, FIRST_STEPS, before, is_new))
     begun = [one for one in begun if math.isfinite(one.elbo)]
     for one in sorted(begun, key=lambda one: -one.elbo):
-        found = now.with_components(one.at, now.n, ROUGH, GROWING_STEPS, one.shape)
+        found = now.with_components(one.at, now.spec, ROUGH, GROWING_STEPS, one.shape)
         if found.promises > 2 * GAIN and now.may_double:
             found = found.more_draws()
         if found.seen.gains(now.seen, GAIN):
@@ -286,9 +296,9 @@ def _one_more(now: Growing) -> Growing | None:
 
 def _finished(grown: Growing) -> Growing:
     """To the end of the search, over as many draws as hold what they promise."""
-    found = grown.with_components(grown.at, grown.n, FINE, LAST_STEPS)
+    found = grown.with_components(grown.at, grown.spec, FINE, LAST_STEPS)
     while found.promises > GAIN and found.may_double:
-        found = found.with_components(found.at, 2 * found.n, FINE, LAST_STEPS)
+        found = found.with_components(found.at, found.spec.doubled(), FINE, LAST_STEPS)
     # Longer searches fit the draws more closely: not at the cost of fresh ones.
     better = found.seen.elbo > grown.seen.elbo - 2 * math.hypot(found.seen.se, grown.seen.se)
     best = found if better else grown
@@ -314,7 +324,7 @@ def _told(fitted: Fitted, first: Growing, grown: Growing) -> Fitted:
         fitted,
         name="mixture",
         state=state,
-        spec=Matched(grown.n),
+        spec=grown.spec,
         judged=fresh,
         inspection=None,
         events=(*fitted.events, event),
