@@ -46,7 +46,7 @@ class HyperPosterior:
     ... )
     >>> found = post.hyper_posterior
     >>> found.names, found.design, round(float(found.mean), 1), round(float(found.std), 1)
-    (('hyper',), 'grid', 0.6, 0.4)
+    (('theta',), 'grid', 0.7, 0.3)
     >>> low, high = found.quantiles([0.05, 0.95])
     >>> bool(low < found.mean < high)
     True
