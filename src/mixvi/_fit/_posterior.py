@@ -219,7 +219,7 @@ class Posterior:
         >>> post = mixvi.fit(log_density, {"rate": 1.0}, constraints={"rate": "positive"})
         >>> rate = post.marginal("rate")
         >>> rate.hdi(0.9).round(1).tolist(), rate.quantiles([0.05, 0.95]).round(1).tolist()
-        ([0.5, 3.5], [0.7, 3.9])
+        ([0.5, 3.5], [0.8, 4.0])
         """
         return marginal_of(self, name, weighted)
 
