@@ -59,6 +59,7 @@ HARD = {
     "What is said, case by case": ["sentences.py"],
     "Centred or not": ["centring.py"],
     "Hyperparameters integrated, against NUTS": ["nested.py"],
+    "Mixtures beside the best Gaussian": ["mixtures.py"],
 }
 PAGES = {
     "core": ("core", CORE, "bench"),

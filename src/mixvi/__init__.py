@@ -6,6 +6,7 @@ from ._approximate._families import FullRank as FullRank
 from ._approximate._families import LowRank as LowRank
 from ._approximate._families import MeanField as MeanField
 from ._approximate._families import MeanOnly as MeanOnly
+from ._approximate._mixture import Mixture as Mixture
 from ._arrays._draws import IID as IID
 from ._arrays._draws import Draws as Draws
 from ._arrays._draws import Matched as Matched

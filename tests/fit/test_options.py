@@ -20,7 +20,7 @@ def normal(w, data=0.0):
 def test_every_option_has_a_type_and_a_default():
     assert set(DEFAULTS) == set(FitOptions.__annotations__)
     assert set(LaplaceOptions.__annotations__) < set(DEFAULTS)
-    derived = {"richest", "is_auto", "may_use_fewer"}
+    derived = {"richest", "is_auto", "may_use_fewer", "mixture"}
     assert set(Options.__dataclass_fields__) - derived | {"family"} == set(DEFAULTS)
 
 

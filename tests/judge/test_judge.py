@@ -304,7 +304,8 @@ def test_what_the_search_says_of_itself():
 @pytest.mark.parametrize("family", ["auto", "full", "eig", "laplace"])
 def test_no_richer_family_than_the_richest_is_advised(family):
     told = said(kl=3.0, subject=Subject(NAMES, family)).sentence
-    assert ("family=" in told) is (family in ("eig", "laplace"))
+    assert ('family="full"' in told) is (family in ("eig", "laplace"))
+    assert ('family="mixture"' in told) is (family in ("auto", "full"))
 
 
 def elsewhere(share, is_image=False, **more):

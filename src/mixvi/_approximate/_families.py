@@ -345,7 +345,7 @@ def named(family: "str | Family") -> Family | None:
     if family == "laplace":
         return None
     if family not in NAMES:
-        known = ", ".join(f'"{name}"' for name in ("auto", "laplace", *NAMES))
+        known = ", ".join(f'"{name}"' for name in ("auto", "laplace", *NAMES, "mixture"))
         raise InputError(
             f"unknown family {family!r}: choose one of {known}, or an instance such as "
             "mixvi.LowRank(rank=2)."

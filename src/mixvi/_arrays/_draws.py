@@ -19,7 +19,7 @@ from ._sobol import MOST_DIMS, sobol_normal
 
 # Independent streams from one key: what is adapted to must not be what judges it.
 FIXED, FRESH, PROBES, SAMPLE, WIDER, RESTARTS, NODES, OTHER_NODES = range(8)
-WEIGHED, WIDE_STARTS, DIRECTED, FAR, AXES = range(8, 13)
+WEIGHED, WIDE_STARTS, DIRECTED, FAR, AXES, MIXED = range(8, 14)
 # The last word of every seed of ours. NumPy ignores zeros at the end of a seed, so without it
 # `default_rng([key, FIXED])` would be `default_rng(key)`: the generator of many users' own data.
 OURS = 0x6D697876

@@ -12,6 +12,7 @@ from .._approximate._bound import Inspection
 from .._approximate._climb import Anchor, FamilyState
 from .._approximate._evidence import Tuned
 from .._approximate._laplace import Laplace, eigen_root
+from .._approximate._mixture import MixtureState
 from .._approximate._search import Stop
 from .._approximate._stein import SteinState
 from .._approximate._tilt import Learnt, Tilt, tilted
@@ -21,6 +22,8 @@ from .._density._protocol import Density, Matrix, Points, Rule
 from .._density._target import Target
 from .._errors import Code
 from .._judge._fresh import Judged
+from .._law._gaussian import Gaussian
+from .._law._mixture import GaussianMixture, Law
 from ._events import Event, Interrupted
 from ._options import Options
 from ._threads import blas_for, one_blas_thread
@@ -130,7 +133,7 @@ class Fitted:
     it; what happened on the way, what "auto" chose, and what cut it short."""
 
     name: str
-    state: FamilyState | SteinState | None = None
+    state: FamilyState | SteinState | MixtureState | None = None
     spec: Spec | None = None
     judged: Judged | None = None
     inspection: Inspection | None = None
@@ -146,6 +149,14 @@ class Fitted:
         if self.state is None:
             return found.mode, found.root
         return self.state.mean, self.state.root
+
+    def law(self, found: Laplace, dtype: np.dtype) -> Law:
+        if isinstance(self.state, MixtureState):
+            at = self.state.at
+            pairs = zip(at.means.astype(dtype), at.roots.astype(dtype), strict=True)
+            return GaussianMixture(at.weights, tuple(Gaussian(*pair) for pair in pairs))
+        mean, root = self.gaussian(found)
+        return Gaussian(mean.astype(dtype), root.astype(dtype))
 
     @property
     def found_nothing(self) -> bool:

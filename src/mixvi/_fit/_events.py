@@ -118,6 +118,37 @@ class ModesSeen(Event):
         )
 
 
+@dataclasses.dataclass(frozen=True)
+class Mixed(Event):
+    """`nats`: that fresh draws gain over the best single Gaussian."""
+
+    n_components: int
+    nats: float
+
+    @property
+    def sentence(self) -> str:
+        return f"{self.n_components} components, {self.nats:.2g} nat better than one Gaussian."
+
+
+@dataclasses.dataclass(frozen=True)
+class OneIsEnough(Event):
+    @property
+    def sentence(self) -> str:
+        return "A mixture was asked for: one Gaussian is as good, as fresh draws tell."
+
+
+@dataclasses.dataclass(frozen=True)
+class TooManyForMore(Event):
+    n_parameters: int
+
+    @property
+    def sentence(self) -> str:
+        return (
+            f"A mixture was asked for: above {self.n_parameters} parameters only other modes "
+            "become components, and none was seen."
+        )
+
+
 # --- draws and nodes --------------------------------------------------------------------------
 
 

@@ -1,8 +1,6 @@
 """What an interrupted fit gives back: the best Gaussian until then."""
 
-from .._approximate._climb import FamilyState
 from .._approximate._laplace import Laplace
-from .._approximate._stein import SteinState
 from .._judge._diagnosis import Elsewhere
 from .._watch import Watch
 from ._case import Case, Fitted, Problem
@@ -36,5 +34,5 @@ def _best(problem: Problem, watch: Watch) -> tuple[Case | None, Fitted]:
 
 def _bound(one: tuple[Case, Fitted]) -> float:
     case, fitted = one
-    state: FamilyState | SteinState | None = fitted.state
+    state = fitted.state
     return case.found.log_evidence if state is None else state.elbo

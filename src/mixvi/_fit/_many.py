@@ -96,6 +96,10 @@ def fit_many(
             "posts.status tell which failed and why."
         )
     asked = checked(options)
+    if asked.mixture is not None:
+        raise InputError(
+            'fit_many: family="mixture" is for one problem at a time: call mixvi.fit for each.'
+        )
     if asked.structure not in (AUTO, DENSE):
         raise InputError(
             f'fit_many: structure="{asked.structure}" is for one problem of many parameters: use '

@@ -14,6 +14,7 @@ import numpy as np
 
 from .._approximate._families import NAMES, EigenScale, Family, FullRank, named
 from .._approximate._laplace import POLICIES
+from .._approximate._mixture import Mixture, asked_for
 from .._arrays._draws import FIXED, Draws, Matched, Quadrature, default_draws, key_words
 from .._density._target import FLOAT_TYPES, Target
 from .._errors import InputError
@@ -47,7 +48,7 @@ class LaplaceOptions(TypedDict, total=False):
 class FitOptions(LaplaceOptions, total=False):
     """What `fit` takes by keyword."""
 
-    family: str | Family
+    family: str | Family | Mixture
     draws: int | Draws | Quadrature | None
     optimiser: str
     anchor: str
@@ -136,9 +137,12 @@ class Options:
     dtype: np.dtype
     symmetric: str
     structure: str
+    mixture: Mixture | None = None  # what the best Gaussian of "auto" is the beginning of
 
     @property
     def family_name(self) -> str:
+        if self.mixture is not None:
+            return self.mixture.name
         if self.is_auto:
             return AUTO
         return "laplace" if self.richest is None else self.richest.name
@@ -198,8 +202,10 @@ class Options:
 
 def refuse_family_as_data(data: Any) -> None:
     """The third argument of 0.1.0 was the family."""
-    if isinstance(data, str | Family) or (isinstance(data, type) and issubclass(data, Family)):
-        if isinstance(data, str) and data not in (AUTO, "laplace", *NAMES):
+    if isinstance(data, str | Family | Mixture) or (
+        isinstance(data, type) and issubclass(data, Family)
+    ):
+        if isinstance(data, str) and data not in (AUTO, "laplace", *NAMES, Mixture.name):
             raise InputError(f"data must be arrays, not the text {data!r}.")
         said = f'"{data}"' if isinstance(data, str) else "..."
         raise InputError(f"a family goes by keyword: family={said}. What follows init is data.")
@@ -224,7 +230,8 @@ def checked(given: FitOptions) -> Options:
     one_of("structure", asked["structure"], STRUCTURES)
     key_words(asked["key"])
     family = asked["family"]
-    is_auto = isinstance(family, str) and family == AUTO
+    mixture = asked_for(family)
+    is_auto = mixture is not None or (isinstance(family, str) and family == AUTO)
     richest = FullRank() if is_auto else named(family)
     if asked["optimiser"] == "stein" and not isinstance(richest, FullRank):
         raise InputError('optimiser="stein" finds a whole covariance: use it with family="full".')
@@ -248,6 +255,7 @@ def checked(given: FitOptions) -> Options:
         dtype=FLOAT_TYPES[asked["dtype"]],
         symmetric=asked["symmetric"],
         structure=asked["structure"],
+        mixture=mixture,
     )
 
 

@@ -8,6 +8,7 @@ import numpy as np
 
 from .._approximate._families import MeanOnly
 from .._approximate._laplace import explain_indefinite, explain_no_mode, explain_sign
+from .._approximate._mixture import MixtureState
 from .._approximate._stein import SteinState
 from .._arrays._draws import Quadrature
 from .._density._target import UNBOUNDED, explain_non_finite
@@ -30,7 +31,6 @@ def finish(case: Case, fitted: Fitted, elsewhere: Elsewhere) -> Outcome:
         return failure(case, fitted)
     found, state = case.found, fitted.state
     mode = found.mode if found.found else np.full_like(found.mode, np.nan)
-    mean, root = fitted.gaussian(found)
     elbo_fixed = None if state is None else state.elbo
     fresh = fitted.judged if case.options.diagnostics else None
     diagnosis = None if fresh is None else fresh.diagnosis
@@ -40,7 +40,7 @@ def finish(case: Case, fitted: Fitted, elsewhere: Elsewhere) -> Outcome:
     post = Posterior(
         structure=case.problem.target.structure,
         family=fitted.name,
-        law=Gaussian(mean.astype(dtype), root.astype(dtype)),
+        law=fitted.law(found, dtype),
         mode=mode.astype(dtype),
         log_evidence_laplace=found.log_evidence if found.found else math.nan,
         elbo_fixed=elbo_fixed,
@@ -64,13 +64,17 @@ def subject_of(case: Case, fitted: Fitted) -> Subject:
     names = target.structure.names
     if target.constraints is not None:
         names = target.constraints.names_of_user
+    is_mixed, asked = isinstance(fitted.state, MixtureState), case.options.mixture
+    n_components = len(fitted.state.at) if isinstance(fitted.state, MixtureState) else 1
     return Subject(
         names=names,
-        family=AUTO if case.options.is_auto else fitted.name,
+        family=AUTO if case.options.is_auto and not is_mixed else fitted.name,
         converged=fitted.converged and (hyper is None or hyper.converged),
         elbo_fixed=None if fitted.state is None else fitted.state.elbo,
         ran_off=() if hyper is None else hyper.ran_off,
         accepts_images=case.options.symmetric == "accept",
+        n_components=n_components,
+        may_have_more=asked is not None and n_components >= asked.n_components,
     )
 
 
@@ -191,12 +195,21 @@ def _status(case: Case, fitted: Fitted, hyper: HyperReport | None) -> str:
         "everywhere, the posterior proper?)",
     }[state.code]
     over = f"{spec.n} {spec.kind} {'nodes' if isinstance(spec, Quadrature) else 'draws'}"
+    if isinstance(state, MixtureState):
+        over += " of each component"
     left = (
         f"about {max(state.gain_left, 1e-12):.1g} nat left"
         if case.options.tol is None
         else f"largest gradient {state.gradient:.1e} per standard deviation"
     )
     return f"{ended} after {case.density.n_passes} passes, the last over {over}; {left}.{note}"
+
+
+def _searched_by(state: object) -> str | None:
+    """Steps of a kind of their own."""
+    if isinstance(state, MixtureState):
+        return "natural"
+    return "stein" if isinstance(state, SteinState) else None
 
 
 def _by_points(case: Case, fitted: Fitted) -> bool:
@@ -223,7 +236,8 @@ def _stats(case: Case, fitted: Fitted) -> Stats:
         stats,
         draws=spec.n,
         draws_kind=spec.kind,
-        optimiser="stein" if isinstance(state, SteinState) else optimiser,
+        optimiser=_searched_by(state) or optimiser,
+        components=len(state.at) if isinstance(state, MixtureState) else None,
         passes=density.n_passes,
         products=density.n_products,
         gradient=state.gradient,

@@ -1,4 +1,4 @@
-"""What comes back: a Gaussian with names, and everything known about how good it is."""
+"""What comes back: a Gaussian (or several) with names, and all that is known of how good it is."""
 
 import dataclasses
 import functools
@@ -35,11 +35,12 @@ from ._weights import ImportanceWeights, importance_weights
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
 class Posterior:
-    """A Gaussian approximation `N(mean, root root^T)` of a posterior.
+    """A Gaussian approximation `N(mean, root root^T)` of a posterior, or a mixture of Gaussians.
 
     Made by `fit`, `laplace` and `load`. `mean`, `std` and samples have the shape of `init`; all
     numbers are NumPy float64 (float32 with `dtype="float32"`). `law` is the distribution over the
-    flat, unbounded parameters: `sample`, `log_prob`, `mean` and `cov` on points.
+    flat, unbounded parameters: `sample`, `log_prob`, `mean` and `cov` on points; of a mixture also
+    `weights` and `components` (`cov` and `root` are then those of all of it).
 
     With `constraints=` the Gaussian is that of unbounded parameters: `law`, `flat_mean`,
     `flat_std`, `root`, `cov` and `names` are its own, and `unconstrained` is the Gaussian alone.

@@ -106,7 +106,8 @@ def fit(
       rows than memory holds: `mixvi.Pieces`, with a `mixvi.Additive` as log density.
     - `family`: what may adapt: "auto" (as much as pays: Laplace where that leaves less than 0.002
       nat to gain, otherwise the poorest of "mu", "eig" and "full" that does), "laplace" (nothing),
-      "mu", "eig", "lr", "full", "diag", or an instance such as `mixvi.LowRank(rank=2)`.
+      "mu", "eig", "lr", "full", "diag", or an instance such as `mixvi.LowRank(rank=2)`; "mixture"
+      or `mixvi.Mixture(n_components)`: several Gaussians, as many as pay.
     - `hyper`: a start for hyperparameters to be learnt, any pytree of real numbers on unbounded
       scales (write `log_alpha`, not `alpha`). The log density must then be normalised as a function
       of them: `log p(data | w, hyper) + log p(w | hyper)`. Laplace's evidence is maximised first,

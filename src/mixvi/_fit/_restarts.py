@@ -31,11 +31,12 @@ def _solve(problem: Problem, warm: Posterior | None) -> Outcome:
     seen = () if learns else modes
     first = solved(problem, warm, seen)
     # The first start has led to one of them already.
-    new = [mode for mode in modes[:MOST_FITS] if not np.allclose(mode.place, first[0].mode, 1e-4)]
+    several = () if problem.options.mixture is not None else modes[:MOST_FITS]
+    new = [mode for mode in several if not np.allclose(mode.place, first[0].mode, 1e-4)]
     starts = [dataclasses.replace(problem, start=one.place) for one in new]
     post, error = max([first, *(solved(one, None, seen) for one in starts)], key=_bound)
-    if error is not None or not modes:
-        return post, error
+    if error is not None or not modes or post.stats.components:
+        return post, error  # the modes of a mixture are its components
     share = _share(post, modes) if learns else 1 - post.elsewhere.share
     n_modes = max(len(modes), 1 + post.elsewhere.n_modes)
     event = ModesSeen(n_modes, 1 + problem.options.n_restarts, share)

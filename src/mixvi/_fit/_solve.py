@@ -2,6 +2,7 @@
 
 a mode ........ Laplace, then the family around it
 a poor start .. Stein steps find a Gaussian first, and the family adapts around that
+family "mixture"  the best Gaussian of "auto", and components while they pay
 no mode ....... the same, from the user's start
 family "auto" . Laplace, and on only while there is something to gain
 """
@@ -15,19 +16,22 @@ import numpy as np
 from .._approximate._evidence import Tuned, tuned_laplace
 from .._approximate._families import FullRank
 from .._approximate._laplace import Laplace, laplace
+from .._approximate._mixture import MixtureState
 from .._arrays._draws import Draws
 from .._errors import Code
 from .._judge._diagnosis import Elsewhere
 from .._judge._elsewhere import Setting, searched_elsewhere
 from .._judge._fresh import first_look, fresh_elbo, judged
-from .._judge._mixture import with_moments
+from .._judge._mixture import with_moments, with_moments_of_mixture
 from .._judge._modes import Mode
 from .._judge._verdict import is_sure
+from .._law._mixture import GaussianMixture
 from .._watch import FAMILY, MODE, VERDICT, keep, stage
 from ._around import around
 from ._auto import climbing, is_poor
 from ._case import Case, Fitted, Problem
 from ._events import HigherModeFound
+from ._mixed import mixed
 from ._outcome import Outcome, failure, finish, subject_of
 from ._posterior import Posterior
 from ._whole import re_anchored, whole
@@ -57,6 +61,8 @@ def solved(problem: Problem, warm: Posterior | None = None, seen: Sequence[Mode]
         elsewhere, modes = its_elsewhere, its_modes
     if fitted is None:
         return failure(case)
+    if problem.options.mixture is not None and not fitted.found_nothing:
+        fitted, elsewhere = mixed(case, fitted, elsewhere, [*modes, *seen], warm)
     return finish(case, _with_moments(case, fitted, elsewhere), elsewhere)
 
 
@@ -104,6 +110,13 @@ def _with_moments(case: Case, fitted: Fitted, elsewhere: Elsewhere) -> Fitted:
         return fitted
     subject = subject_of(case, fitted)
     most = None if options.may_use_fewer else options.diagnostics
+    if isinstance(fitted.state, MixtureState):
+        law = fitted.state.at.law
+        assert isinstance(law, GaussianMixture)
+        around = (fitted.density(case), law, options.key, fresh, most)
+        with stage(VERDICT):
+            told = with_moments_of_mixture(*around, lambda said: is_sure(said, subject, elsewhere))
+        return dataclasses.replace(fitted, judged=told)
     with stage(VERDICT):
         told = with_moments(
             fitted.density(case),

@@ -13,7 +13,8 @@ class Stats:
     over all draws or nodes; `products`: Hessians times a vector. `draws`, `draws_kind`: the last
     ones. `gradient`: the bound's largest at the end, per standard deviation. `gain_left`: nats
     still to be had. `draw_loss`: nats that the choice of draws costs. `modes`, `share`: of several
-    starts, distinct modes and this one's share of their mass. `seconds`: wall time.
+    starts, distinct modes and this one's share of their mass. `components`:
+    of a mixture. `seconds`: wall time.
     """
 
     mode_steps: int = 0
@@ -31,6 +32,7 @@ class Stats:
     draw_loss: float | None = None
     modes: int | None = None
     share: float | None = None
+    components: int | None = None
     seconds: float | None = None
 
     @classmethod

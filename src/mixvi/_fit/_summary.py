@@ -57,6 +57,9 @@ def table(rows: list[tuple[list[str], list[str]]]) -> str:
 
 def _facts(post: Any) -> list[tuple[str, str]]:
     facts = [("family", f"{post.family}, {post.dim} parameter{'s' * (post.dim > 1)}")]
+    if len(weights := post.law.weights) > 1:
+        shares = listed([f"{weight:.0%}" for weight in sorted(weights, reverse=True)], 8)
+        facts += [("components", f"{len(weights)}   ({shares})")]
     if post.elbo is not None:
         rule = post.stats.draws_kind
         over = rule if rule == Quadrature.kind else "fixed draws"

@@ -191,10 +191,12 @@ def searched_elsewhere(
     key: Any,
     around_mean: bool,
     seen: Sequence[Mode] = (),
+    goes_on: bool = False,
 ) -> tuple[Elsewhere, list[Mode]]:
     """What `N(mean, root root^T)` does not reach, and other modes. The search goes out from the
     mode (`found`, where it is this density's) or, `around_mean`, from the Gaussian's own centre:
-    Stein steps may have left the mode far behind, or had none. `seen`: modes known already."""
+    Stein steps may have left the mode far behind, or had none. `seen`: modes known already;
+    `goes_on`: to look for as many besides as if there were none."""
     here = Around(density, setting, mean, root, fresh, key)
     itself = here.itself
     here, others = with_home(here, itself, found, around_mean)
@@ -204,9 +206,10 @@ def searched_elsewhere(
     heights = Heights.cut(density.values(candidates.points(here.home)), candidates)
     exact = _exact(here, candidates, heights.images)
     others = distinct([*here.known, *others, *seen])[len(distinct(here.known)) :]
+    enough = ENOUGH_MODES + (len(others) if goes_on else 0)
     starts = _worth_climbing(here, candidates, heights, bool(exact))
     for n_climbs, (start, hint) in enumerate(starts):
-        is_enough = here.spent > most or len(others) >= ENOUGH_MODES
+        is_enough = here.spent > most or len(others) >= enough
         if n_climbs >= LEAST_CLIMBS and (is_enough or (others and n_climbs >= ENOUGH_CLIMBS)):
             break
         other = climbed(density, start, [*here.known, *others])

@@ -7,10 +7,11 @@ from typing import Any
 import numpy as np
 from jaxtyping import Float
 
-from .._arrays._draws import FRESH, IID
+from .._arrays._draws import FRESH, IID, generator
 from .._arrays._roots import log_det
 from .._density._protocol import Density, Matrix, coloured
 from .._law._gaussian import normal_logpdf
+from .._law._mixture import GaussianMixture
 from ._diagnosis import AS_IT_IS, Diagnosis
 from ._scalars import diagnose
 
@@ -63,6 +64,13 @@ def judged(
             break
     assert fresh is not None
     return fresh
+
+
+def judged_mixture(density: Density, law: GaussianMixture, key: Any, n: int) -> Judged:
+    """The same of a mixture of Gaussians, at `n` fresh points; `z` in its standard deviations."""
+    points, log_q = law.drawn(generator(key, FRESH), n)
+    log_p = density.values(points)
+    return Judged(diagnose(log_p, log_q), law.whiten(points), log_p, log_q)
 
 
 def first_look(density: Density, mean: Vector, root: Matrix, key: Any, n: int) -> Judged:

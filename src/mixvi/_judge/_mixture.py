@@ -1,4 +1,4 @@
-"""Draws from a mixture of the Gaussian with wider ones: errors of its moments, to a steady word.
+"""Draws from a mixture of the law with wider ones: errors of its moments, to a steady word.
 
 Fresh draws alone miss what lies outside; draws from a wider Gaussian alone are few where the mass
 is. Together they are draws from one mixture (Owen and Zhou 2000),
@@ -7,6 +7,9 @@ is. Together they are draws from one mixture (Owen and Zhou 2000),
 
 whose weights are bounded by those of each part. Where the answer is close to a limit there are more
 draws, and parts that are wider along the parameters that look worst, or far wider altogether.
+
+All are in standard deviations of the law. Of a mixture of Gaussians these are those of its own mean
+and covariance, and the wider part widens every component.
 """
 
 import dataclasses
@@ -21,9 +24,10 @@ from jaxtyping import Float
 from .._arrays._draws import AXES, DIRECTED, FAR, WIDER, generator_of, key_words
 from .._arrays._roots import colour, dense, log_det, sds
 from .._density._protocol import Density, Matrix
-from .._law._gaussian import normal_logpdf
+from .._law._gaussian import Gaussian, normal_logpdf
+from .._law._mixture import GaussianMixture
 from ._diagnosis import Diagnosis
-from ._fresh import Judged, judged
+from ._fresh import Judged, judged, judged_mixture
 from ._probes import MOST_PROBED, log_scale_mixture, stretched
 from ._scalars import mixed_scalars, moment_errors, wider_by
 
@@ -75,8 +79,8 @@ class Part(NamedTuple):
 
 @dataclasses.dataclass(frozen=True)
 class Mixture:
-    """Draws around one Gaussian, made and asked as they are wanted. `fewer`: the mixture that has
-    the first of the parts."""
+    """Draws around one Gaussian, or around a `law` with this mean and root, made and asked as they
+    are wanted. `fewer`: the mixture that has the first of the parts."""
 
     density: Density
     mean: Vector
@@ -85,6 +89,31 @@ class Mixture:
     parts: tuple[Part, ...] = ()
     looks_far: bool = False
     fewer: "Mixture | None" = None
+    law: GaussianMixture | None = None
+
+    @classmethod
+    def around(cls, density: Density, law: GaussianMixture, key: Any) -> "Mixture":
+        return cls(density, law.mean, law.root, key, law=law)
+
+    def _log_own(self, at: Points) -> Float[np.ndarray, " n"]:
+        return log_normal(at) if self.law is None else log_of_law(at, self.law)
+
+    def _wider(self, n: int) -> Part:
+        dim = len(self.mean)
+        if self.law is None:
+            wider = functools.partial(log_wider_at, by=wider_by(dim))
+            return self.asked(n, lambda n: wider_draws(self.key, n, dim), wider)
+        law, rng = widened(self.law, wider_by(dim)), generator_of(key_words(self.key), WIDER)
+        made = self.law.whiten(law.drawn(rng, n)[0])
+        units = functools.partial(log_of_law, law=law, units=self.law)
+        return self.asked(n, lambda n: made, units)
+
+    def judged(self, n: int, fresh: Judged) -> Judged:
+        """By `n` fresh draws of the law."""
+        if self.law is not None:
+            return judged_mixture(self.density, self.law, self.key, n)
+        at = self.density, self.mean, self.root
+        return judged(*at, self.key, n, fresh, all_of_them=True)
 
     def asked(self, n: int, draws: Callable[[int], Zs], log_q: LogDensity) -> Part:
         at = Points.of(draws(n), self.root)
@@ -92,10 +121,8 @@ class Mixture:
 
     def of(self, fresh: Judged, n: int) -> "Mixture":
         """The fresh draws, and `n` of the wider Gaussian."""
-        dim = len(self.mean)
-        own = Part(Points.of(fresh.z, self.root), fresh.log_p, log_normal)
-        wider = functools.partial(log_wider_at, by=wider_by(dim))
-        parts = [own, self.asked(n, lambda n: wider_draws(self.key, n, dim), wider)]
+        own = Part(Points.of(fresh.z, self.root), fresh.log_p, self._log_own)
+        parts = [own, self._wider(n)]
         made = functools.partial(axis_draws, self.key, along=unit_rows(self.root))
         far = self.asked(max(n // AXES_SHARE, FEWEST_ON_AXES), made, log_along_axes)
         return dataclasses.replace(self, parts=(*parts, _no_higher(far, parts)))
@@ -145,7 +172,19 @@ class Mixture:
 
     def told(self, fresh: Judged) -> Judged:
         elbo, at = fresh.diagnosis.elbo.value, (self.at.z, self.log_p, self.log_mixture)
-        found = mixed_scalars(*at, self.root, elbo, log_det(self.root), steps=self.at.steps)
+        own, reached = self.each_log_q[0], None
+        if self.law is not None:
+            # Outside lie the points that are less dense than all but 0.1% of the law's own draws.
+            reached = own >= np.quantile(own[: len(fresh.log_p)], 0.001)
+        found = mixed_scalars(
+            *at,
+            self.root,
+            elbo,
+            log_det(self.root),
+            steps=self.at.steps,
+            log_own=own,
+            reached=reached,
+        )
         said = dataclasses.replace(
             fresh.diagnosis, moments=found.moments, n_mixed=self.n, looked_far=self.looks_far
         )
@@ -153,7 +192,8 @@ class Mixture:
 
     def worst_parameters(self) -> list[int]:
         at = self.at.z, self.log_p, self.log_mixture
-        errors = moment_errors(*at, self.root, steps=self.at.steps)
+        own = self.each_log_q[0]
+        errors = moment_errors(*at, self.root, steps=self.at.steps, log_own=own)
         score = np.maximum(errors.mean / MEAN_UNIT, errors.log_sd / LOG_SD_UNIT)
         return [int(i) for i in np.argsort(-score, kind="stable")[:N_DIRECTED]]
 
@@ -175,20 +215,43 @@ def with_moments(
     is_sure: Callable[[Diagnosis], bool],
 ) -> Judged:
     """On more and more draws, until `is_sure`. `most_fresh`: what the user has set, if anything."""
-    around, mixture, last = Mixture(density, mean, root, key), None, 0
+    return _until_sure(Mixture(density, mean, root, key), fresh, most_fresh, is_sure)
+
+
+def with_moments_of_mixture(
+    density: Density,
+    law: GaussianMixture,
+    key: Any,
+    fresh: Judged,
+    most_fresh: int | None,
+    is_sure: Callable[[Diagnosis], bool],
+) -> Judged:
+    """The same of a mixture of Gaussians."""
+    return _until_sure(Mixture.around(density, law, key), fresh, most_fresh, is_sure)
+
+
+def _until_sure(
+    around: Mixture,
+    fresh: Judged,
+    most_fresh: int | None,
+    is_sure: Callable[[Diagnosis], bool],
+) -> Judged:
+    density, mixture, last = around.density, None, 0
     stages = [(len(fresh.log_p), False), (MORE, False), (MORE, True)]
-    if not (density.log_concave and len(mean) > MOST_FOLLOWED):
+    if not (density.log_concave and len(around.mean) > MOST_FOLLOWED):
         stages.append((MOST, True))
     for n, directed in stages:
         if n == last and not directed:
             continue
         n_fresh = n if most_fresh is None else min(n, most_fresh)
         if n_fresh > len(fresh.log_p):
-            fresh = judged(density, mean, root, key, n_fresh, fresh, all_of_them=True)
+            fresh = around.judged(n_fresh, fresh)
         if mixture is None or n != last:
             mixture, last = around.of(fresh, n), n
         fresh = (mixture.with_more(n // 2) if directed else mixture).told(fresh)
-        if is_sure(fresh.diagnosis):
+        # A bound over several Gaussians leaves tails out: these are always looked for.
+        has_looked = around.law is None or directed
+        if has_looked and is_sure(fresh.diagnosis):
             break
     return fresh
 
@@ -211,6 +274,19 @@ def log_wider(z: Zs, by: float) -> Float[np.ndarray, " n"]:
 
 def log_normal(at: Points) -> Float[np.ndarray, " n"]:
     return -0.5 * at.square - 0.5 * at.z.shape[1] * math.log(2 * math.pi)
+
+
+def widened(law: GaussianMixture, by: float) -> GaussianMixture:
+    parts = (Gaussian(one.mean, by * dense(one.root)) for one in law.components)
+    return GaussianMixture(law.weights, tuple(parts))
+
+
+def log_of_law(
+    at: Points, law: GaussianMixture, units: GaussianMixture | None = None
+) -> Float[np.ndarray, " n"]:
+    """Of points in standard deviations of `units`, or of the law itself."""
+    units = law if units is None else units
+    return law.log_prob(units.colour(at.z)) + units.log_det_root
 
 
 def log_wider_at(at: Points, by: float) -> Float[np.ndarray, " n"]:

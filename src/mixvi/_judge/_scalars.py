@@ -82,17 +82,20 @@ def mixed_scalars(
     log_det: Any,
     xp: Any = np,
     steps: Any = None,
+    log_own: Any = None,
+    reached: Any = None,
 ) -> MixedScalars:
     """From draws `root z` of a mixture that holds the Gaussian and others around it, with the log
     density `log_mixture` of `z`: k-hat, and how far weighted draws put the moments from the
     Gaussian's own. The worst of many moments is the worst by luck, too: so much is taken off.
     Where the log density is not finite there is no mass. `steps`: along the parameters, in standard
-    deviations, where they are known."""
+    deviations, where they are known. `log_own`: the density of what is judged, where that is not a
+    standard normal; `reached`: the points that it reaches, but for 0.1% of its mass."""
     dim = z.shape[1]
     log_ratio = xp.where(xp.isfinite(log_p), log_p - log_mixture, -math.inf)
     weights, khat = smoothed_weights(log_ratio, xp)
     # The mean weight of the Gaussian itself would be one: what it misses is luck, of both.
-    own = normal_logpdf(z, 0.0)
+    own = normal_logpdf(z, 0.0) if log_own is None else log_own
     luck = _log_mean_exp(own - log_mixture, xp)
     kl = xp.maximum(_log_mean_exp(log_ratio, xp) - luck + log_det - elbo, 0.0)
     steps = colour(root, z) / sds(root) if steps is None else steps
@@ -100,7 +103,7 @@ def mixed_scalars(
     by_luck = 0.5 * math.sqrt(2 * math.log(2 * dim))
     mean_at, off, se = worst_of(errors.mean, errors.mean_se, by_luck, xp)
     sd_at, log_sd, sd_se = worst_of(errors.log_sd, errors.log_sd_se, by_luck, xp)
-    far = (z**2).sum(1) > reach(dim) ** 2
+    far = (z**2).sum(1) > reach(dim) ** 2 if reached is None else ~reached
     tail = (weights * far).sum()
     return MixedScalars(khat, kl, off, se, mean_at, xp.exp(log_sd), sd_se, sd_at, tail)
 
@@ -121,10 +124,11 @@ def moment_errors(
     log_mixture: Float[Any, " n"],
     root: Any,
     steps: Any = None,
+    log_own: Any = None,
 ) -> MomentErrors:
     log_ratio = np.where(np.isfinite(log_p), log_p - log_mixture, -math.inf)
     steps = colour(root, z) / sds(root) if steps is None else steps
-    own = normal_logpdf(z, 0.0) - log_mixture
+    own = (normal_logpdf(z, 0.0) if log_own is None else log_own) - log_mixture
     return errors_of(steps, smoothed_weights(log_ratio)[0], own, np)
 
 

@@ -14,6 +14,8 @@ SEVERITY = (TRUST, WEIGH, REJECT)
 OF_DESIGN = ("hyper_lost", "hyper_coarse", "hyper_rough")
 # Probes that see this much of the mass are worth a closer look.
 TAIL_SUSPECTED = 0.005
+# Parameters up to which mixtures are a remedy for a shape.
+MOST_MIXED = 50
 # Standard errors within which a limit is near.
 NEAR_A_LIMIT = 1.5
 
@@ -38,6 +40,8 @@ class Thresholds:
 
 
 DEFAULT_THRESHOLDS = Thresholds()
+# A mixture has been fitted until draws near it find little: of what is left they see less still.
+MIXTURE_THRESHOLDS = Thresholds(weigh=(0.2, 1.15), reject=(0.4, 1.25))
 
 
 @dataclasses.dataclass(frozen=True)
@@ -79,6 +83,8 @@ class Subject:
     ran_off: tuple[str, ...] = ()
     accepts_images: bool = False
     of_design: "tuple[Reason, ...]" = ()  # of points over which hyperparameters are integrated
+    n_components: int = 1
+    may_have_more: bool = False  # components, than the user has allowed
 
     @property
     def dim(self) -> int:
@@ -87,9 +93,30 @@ class Subject:
     @property
     def remedy(self) -> str:
         """What a user may try where the shape is missed."""
-        if self.family in ("full", "auto"):
-            return "no Gaussian is much closer: write it in other parameters"
-        return 'try family="full", or write it in other parameters'
+        if self.family == "mixture" and self.may_have_more:
+            more = 2 * self.n_components
+            return (
+                f"allow more components, family=mixvi.Mixture({more}), or write it in other "
+                "parameters"
+            )
+        if self.family == "mixture":
+            return "more components did not come closer: write it in other parameters"
+        if self.family not in ("full", "auto"):
+            return 'try family="full", or write it in other parameters'
+        if self.family != "mixture" and self.n_components > 1:  # hyperparameters are integrated
+            return "write it in other parameters, or make the hyperparameters parameters"
+        # In many dimensions a few more Gaussians do not change a shape.
+        mixed = ', or try family="mixture"' if self.dim <= MOST_MIXED else ""
+        return f"no Gaussian is much closer: write it in other parameters{mixed}"
+
+    @property
+    def limits(self) -> Thresholds:
+        return DEFAULT_THRESHOLDS if self.n_components == 1 else MIXTURE_THRESHOLDS
+
+    @property
+    def what(self) -> str:
+        """What is judged, in a word."""
+        return "Gaussian" if self.n_components == 1 else "mixture"
 
 
 @dataclasses.dataclass(frozen=True)
@@ -105,8 +132,10 @@ def judge(
     subject: Subject,
     diagnosis: Diagnosis | None,
     elsewhere: Elsewhere,
-    limits: Thresholds = DEFAULT_THRESHOLDS,
+    limits: Thresholds | None = None,
 ) -> Verdict:
+    """`limits`: others than the subject's own."""
+    limits = subject.limits if limits is None else limits
     reasons = list(of_the_search(subject))
     if diagnosis is not None:
         reasons += _of_modes(subject, elsewhere, limits)
@@ -124,9 +153,10 @@ def is_sure(
     diagnosis: Diagnosis,
     subject: Subject,
     elsewhere: Elsewhere,
-    limits: Thresholds = DEFAULT_THRESHOLDS,
+    limits: Thresholds | None = None,
 ) -> bool:
     """No limit is so near that other draws might say another word."""
+    limits = subject.limits if limits is None else limits
     if diagnosis.n_non_finite or diagnosis.moments is None:
         return True
     if of_the_search(subject) or _of_modes(subject, elsewhere, limits):
@@ -158,7 +188,7 @@ def _of_modes(subject: Subject, elsewhere: Elsewhere, limits: Thresholds) -> lis
     accepted = subject.accepts_images and elsewhere.all_images
     if elsewhere.share <= limits.modes or accepted:
         return []
-    said = explain_modes(elsewhere)
+    said = explain_modes(elsewhere, subject.what)
     return [Reason("modes", REJECT, None, elsewhere.share, limits.modes, said)]
 
 
@@ -187,8 +217,8 @@ def of_draws(subject: Subject, d: Diagnosis, limits: Thresholds) -> list[Reason]
         level = REJECT if m.tail_share > limits.tail[1] else WEIGH
         limit = limits.tail[level == REJECT]
         said = (
-            f"heavy tails: about {m.tail_share:.0%} of the mass lies where this Gaussian has less "
-            "than 0.1%"
+            f"heavy tails: about {m.tail_share:.0%} of the mass lies where this {subject.what} has "
+            "less than 0.1%"
         )
         reasons.append(Reason("tails", level, None, m.tail_share, limit, said))
     return reasons
@@ -201,8 +231,8 @@ def _of_weights(subject: Subject, m: Moments, looked_far: bool) -> Reason:
         said = f"{vary}, so tails are heavy, but little hangs on them"
         return Reason("khat", WEIGH, None, m.khat, WEIGHTS_WORK, said)
     said = (
-        f"{vary} to check it, so the posterior has a shape or tails that this Gaussian misses; "
-        f"{subject.remedy}"
+        f"{vary} to check it, so the posterior has a shape or tails that this {subject.what} "
+        f"misses; {subject.remedy}"
     )
     return Reason("khat", REJECT, None, m.khat, WEIGHTS_WORK, said)
 
@@ -250,7 +280,7 @@ def of_hyperparameters(subject: Subject) -> list[Reason]:
 # --- words ------------------------------------------------------------------------------------
 
 
-def explain_modes(elsewhere: Elsewhere) -> str:
+def explain_modes(elsewhere: Elsewhere, what: str = "Gaussian") -> str:
     """How many, how much of the mass, and what to do."""
     n, share = elsewhere.n_modes, elsewhere.share
     several = n > 1
@@ -259,8 +289,11 @@ def explain_modes(elsewhere: Elsewhere) -> str:
     where = f"{near:.0f} to {far:.0f}" if several and round(near) != round(far) else f"{far:.0f}"
     said = (
         f"{n} other mode{'s' * several} seen, with about {share:.0%} of the mass, {where} "
-        "standard deviations away; this Gaussian covers one mode only"
+        "standard deviations away; "
     )
+    if what != "Gaussian":
+        return f"{said}this {what} does not reach {'them' if several else 'it'}."
+    said += "this Gaussian covers one mode only"
     return f"{said}. {remedy_for_modes(elsewhere)}"
 
 
@@ -271,9 +304,10 @@ def remedy_for_modes(elsewhere: Elsewhere) -> str:
         own = 1 - elsewhere.share
         better = [k for k, mode in enumerate(elsewhere.modes, 1) if mode.share > own]
         fit = "fit each of them (init=post.modes[k].point) and mix the fits by their shares."
+        both = 'family="mixture" covers them together; or'
         if not better:
-            return f"{fit[0].upper()}{fit[1:]}"
-        return f"Start from the better one (init=post.modes[{better[0]}].point), or {fit}"
+            return f"{both} {fit}"
+        return f"{both} start from the better one (init=post.modes[{better[0]}].point), or {fit}"
     ways = "; ".join(by_kind.values())
     if elsewhere.all_images:
         ways += '. Or take one of equals as it is, symmetric="accept"'
@@ -294,7 +328,7 @@ def _sentence(
     if level == TRUST:
         assert d is not None
         which = "fresh draws" if d.khat <= AS_IT_IS else "fresh and wider draws"
-        return f"Trust{alone}: {which} agree with the Gaussian ({_near(d)})."
+        return f"Trust{alone}: {which} agree with the {subject.what} ({_near(d)})."
     worst = [one for one in reasons if one.level == level]
     said = worst[0].sentence
     if len(worst) > 1 and worst[0].test != "finite":

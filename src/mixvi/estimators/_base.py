@@ -10,6 +10,7 @@ from sklearn.base import BaseEstimator
 from sklearn.utils import check_random_state
 from sklearn.utils.validation import check_is_fitted, validate_data
 
+from .._approximate._mixture import asked_for
 from .._errors import InputError
 from .._fit import fit
 from .._fit._nested import MOST_HYPER
@@ -93,6 +94,10 @@ class MVIBase(BaseEstimator):
                 with blas_for(len(y)), np.errstate(all="ignore"):
                     density, found = tuned(density, [density.hyper], mode, STEPS_ON_ALL)
                 mode = found.mode
+        if asked_for(self.family) is not None:
+            raise InputError(
+                'family="mixture" is for mixvi.fit: predictions here are those of one Gaussian.'
+            )
         self.posterior_: Posterior = fit(
             density,
             mode.reshape(density.init.shape),

@@ -88,6 +88,11 @@ class AutoMVI(AutoMultivariateNormal):
             self.fitted = fit(self.model, *args, **self.options, **kwargs)
         places = self.fitted.unconstrained_places(list(self._init_locs))
         law = self.fitted.post.law
+        if len(law.weights) > 1:
+            raise InputError(
+                "AutoMVI is a guide of one Gaussian; a mixture is what mixvi.interop.numpyro.fit "
+                'gives with family="mixture".'
+            )
         cov = law.cov[np.ix_(places, places)]
         self._init_latent = jnp.asarray(law.mean[places])
         self._init_tril = jnp.asarray(np.linalg.cholesky(cov))

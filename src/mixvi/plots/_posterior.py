@@ -16,6 +16,7 @@ from .._density._target import listed
 from .._errors import InputError
 from .._fit._posterior import Posterior
 from .._fit._weights import ImportanceWeights
+from .._law._mixture import Law
 from .._watch import DRAWS, FAMILY, Step
 
 # Where parameters hang together: as many draws as a small picture can hold.
@@ -24,6 +25,10 @@ N_DRAWS = 2000
 # map may go far.
 REACH, BOUND_REACH = 4.0, 2.6
 MOST = 8
+# Points along an axis on which the density of a mixture is asked for.
+GRID = 300
+# A negative level would be dashed.
+EDGE = {"colors": "C0", "linewidths": 1.8, "linestyles": "solid"}
 
 Pair = Float[np.ndarray, "2"]
 Square = Float[np.ndarray, "2 2"]
@@ -75,10 +80,11 @@ def pairs(
     draws: int = 0,
     weighted: ImportanceWeights | bool = False,
 ) -> Any:
-    """Every parameter's density, and the region of every pair that holds `level` of its mass; at
-    most eight parameters at a time, by the names and on the scales of `summary()`. Entries of a
-    simplex or of an ordered vector, which hang together, are shown by draws.
-    (`pairs(post.unconstrained)` shows the Gaussian itself where parameters are bounded.)
+    """Every parameter's density, and the region of every pair that holds `level` of its mass: an
+    ellipse, or of a mixture where the density is highest. At most eight parameters at a time, by
+    the names and on the scales of `summary()`. Entries of a simplex or of an ordered vector, which
+    hang together, are shown by draws. (`pairs(post.unconstrained)` shows the law itself where
+    parameters are bounded.)
 
     **Arguments:** `names` chooses parameters by their names (the first eight when left out).
     `draws`: so many draws of the Gaussian as dots. `weighted`: draws that stand for the posterior
@@ -190,7 +196,7 @@ def _clouds(
 @dataclasses.dataclass(frozen=True)
 class _Shown:
     """One of the user's numbers. `at`: where the one unbounded number stands that `kind` maps to
-    it; None where it hangs on several. `draws`: always the same."""
+    it; None where it hangs on several. `law`: of that one. `draws`: always the same."""
 
     kind: Kind
     at: int | None
@@ -198,6 +204,7 @@ class _Shown:
     centre: float  # of the unbounded number
     sd: float
     draws: Float[np.ndarray, " draws"]
+    law: Law | None = None
 
     def mapped(self, u: np.ndarray) -> np.ndarray:
         return np.asarray(self.kind.constrain(u, np))
@@ -213,20 +220,22 @@ def _shown(post: Posterior, index: int) -> _Shown:
         at = int(np.cumsum(bound.free.sizes)[leaf]) + from_end if alone else None
     draws = post._shown.ravel(post.sample(0, N_DRAWS), "draws", batch=1)[:, index]
     centre, sd = (math.nan,) * 2 if at is None else (post.flat_mean[at], post.flat_std[at])
-    return _Shown(kind, at, float(post._moments[0][index]), float(centre), float(sd), draws)
+    law = None if at is None else post.law.marginal(np.array([at]))
+    mean = float(post._moments[0][index])
+    return _Shown(kind, at, mean, float(centre), float(sd), draws, law)
 
 
 def _density(axes: Any, one: _Shown, **look: Any) -> None:
-    """The density of the transformed normal; a histogram where there is no formula for it."""
-    if one.at is None:
+    """The density of the transformed normals; a histogram where there is no formula for it."""
+    if one.at is None or one.law is None:
         axes.hist(one.draws, bins=40, density=True, histtype="step", **look)
     else:
         z = np.linspace(-REACH, REACH, 400)
         u = one.centre + one.sd * z
         x = one.mapped(u)
-        # p(x) = N(u) |du/dx|
-        log_p = -0.5 * z**2 - math.log(one.sd) - one.kind.log_det(u, np)
-        axes.plot(x, np.exp(log_p) / math.sqrt(2 * math.pi), **look)
+        # p(x) = q(u) |du/dx|
+        log_p = one.law.log_prob(u[:, None]) - one.kind.log_det(u, np)
+        axes.plot(x, np.exp(log_p), **look)
     axes.set_yticks([])
 
 
@@ -243,16 +252,35 @@ def _view(one: _Shown, beside: _Shown | None = None) -> tuple[float, float]:
 
 
 def _region(axes: Any, post: Posterior, x: _Shown, y: _Shown, level: float) -> None:
-    """An ellipse, mapped where its parameters are; or draws."""
+    """An ellipse, mapped where its parameters are; of a mixture its region of highest density; or
+    draws."""
     colour = "C0"
     if x.at is None or y.at is None:
         axes.plot(x.draws, y.draws, ".", color=colour, ms=1.5, alpha=0.4)
         colour = "C1"  # to be seen among them
+    elif len(post.law.weights) > 1:
+        _highest(axes, post.law.marginal(np.array([x.at, y.at])), (x, y), level)
     else:
         own = covariance_of(post.root, np.array([x.at, y.at]))
         edge, _ = _edge(np.array([x.centre, y.centre]), own, level)
         axes.plot(x.mapped(edge[:, 0]), y.mapped(edge[:, 1]), color=colour, lw=1.8)
     axes.plot(x.mean, y.mean, "x", color=colour, ms=8, mew=2)
+
+
+def _highest(axes: Any, law: Law, both: tuple[_Shown, _Shown], level: float) -> None:
+    """Where the density of the unbounded numbers is higher than at all but `level` of the draws."""
+    ends = [
+        np.linspace(
+            min(one.mean[i] - REACH * one.std[i] for one in law.components),
+            max(one.mean[i] + REACH * one.std[i] for one in law.components),
+            GRID,
+        )
+        for i in range(2)
+    ]
+    grid = np.stack(np.meshgrid(*ends, indexing="ij"), -1)
+    cut = np.quantile(law.log_prob(law.sample(0, N_DRAWS)), 1 - level)
+    places = (one.mapped(u) for one, u in zip(both, ends, strict=True))
+    axes.contour(*places, law.log_prob(grid).T, levels=[cut], **EDGE)
 
 
 # --- one parameter at a time, and the way there --------------------------------------------------

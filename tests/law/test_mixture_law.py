@@ -20,7 +20,6 @@ COMPONENTS = (
     Gaussian(np.array([4.0, 4.0]), RNG.standard_normal((2, 2))),
 )
 LAW = GaussianMixture(WEIGHTS, COMPONENTS)
-# Of N(0, 1) at 0.1, 0.5 and 0.9, to all digits.
 PROBS = np.array([0.001, 0.1, 0.5, 0.9, 0.999])
 
 
