@@ -313,6 +313,8 @@ def test_what_cannot_be_integrated_is_refused():
         mixvi.laplace(hierarchy, start, Y, hyper={"log_tau": 0.0}, hyper_posterior="yes")
     with pytest.raises(mixvi.InputError, match="hyper_steps"):
         mixvi.laplace(hierarchy, start, Y, hyper_steps=0, **given)
+    with pytest.raises(mixvi.InputError, match="leave one out"):
+        mixvi.fit(hierarchy, start, Y, family="mixture", **given)
     with pytest.raises(mixvi.InputError, match="checkpoint"):
         mixvi.laplace(hierarchy, start, Y, checkpoint="x", **given)
     with pytest.raises(mixvi.InputError, match="must be a function"):

@@ -54,6 +54,11 @@ def refuse_integrating(problem: Problem) -> None:
             f"hyper_posterior=True is for at most {MOST_HYPER} hyperparameters, not "
             f"{structure.size}: make some of them parameters (log_density of all of them)."
         )
+    if problem.options.mixture is not None:
+        raise InputError(
+            'family="mixture" does not go with hyper_posterior=True, which gives a mixture over '
+            "the hyperparameters: leave one out."
+        )
     if problem.options.hyper_steps == 0:
         raise InputError(
             "hyper_posterior=True begins from the mode of the hyperparameters, which hyper_steps=0 "
@@ -293,6 +298,7 @@ def _subject(
         elbo_fixed=elbo_fixed,
         accepts_images=options.symmetric == "accept",
         of_design=tuple(reasons),
+        n_components=len(hyper.points),
     )
 
 

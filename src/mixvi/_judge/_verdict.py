@@ -103,6 +103,8 @@ class Subject:
             return "more components did not come closer: write it in other parameters"
         if self.family not in ("full", "auto"):
             return 'try family="full", or write it in other parameters'
+        if self.family != "mixture" and self.n_components > 1:  # hyperparameters are integrated
+            return "write it in other parameters, or make the hyperparameters parameters"
         # In many dimensions a few more Gaussians do not change a shape.
         mixed = ', or try family="mixture"' if self.dim <= MOST_MIXED else ""
         return f"no Gaussian is much closer: write it in other parameters{mixed}"
