@@ -239,7 +239,7 @@ def many(name: str) -> dict[str, Any]:
 
 # --- several devices ----------------------------------------------------------------------------
 
-DEVICE_ROWS, DEVICE_FEATURES = 200_000, 20
+DEVICE_ROWS, DEVICE_FEATURES = 20_000, 5
 
 
 def on_devices(how: str, number: int, port: str) -> None:
