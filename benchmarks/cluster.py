@@ -405,6 +405,8 @@ def page() -> str:
             f"{row['processes']:.1e} |\n\n"
             f"Both processes end with the same bits: {row['both']}."
         )
+    if missing := [name for name in RUNS if name not in rows]:
+        parts.append(f"Not measured yet: {'; '.join(missing)}.")
     return "\n\n".join(parts)
 
 
