@@ -239,7 +239,7 @@ def many(name: str) -> dict[str, Any]:
 
 # --- several devices ----------------------------------------------------------------------------
 
-DEVICE_ROWS, DEVICE_FEATURES = 200_000, 20
+DEVICE_ROWS, DEVICE_FEATURES = 20_000, 5
 
 
 def on_devices(how: str, number: int, port: str) -> None:
@@ -405,6 +405,8 @@ def page() -> str:
             f"{row['processes']:.1e} |\n\n"
             f"Both processes end with the same bits: {row['both']}."
         )
+    if missing := [name for name in RUNS if name not in rows]:
+        parts.append(f"Not measured yet: {'; '.join(missing)}.")
     return "\n\n".join(parts)
 
 

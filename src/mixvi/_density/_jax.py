@@ -416,6 +416,10 @@ class JaxDensity(Density):
             # A program that goes point by point keeps one core busy. Over a mesh the devices must
             # all come to the same program at the same time.
             parts = list(_threads().map(lambda ask: fetched(asked(ask)), asks))
+        elif self.trace.whole is not None:
+            # One after the other: sums over devices of several calls at once can wait for each
+            # other for ever, where there are fewer threads than devices.
+            parts = [fetched(asked(ask)) for ask in asks]
         else:
             parts = [fetched(answer) for answer in [asked(ask) for ask in asks]]
         if len(parts) == 1:
