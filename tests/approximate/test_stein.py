@@ -8,7 +8,7 @@ import pytest
 import mixvi
 from mixvi._approximate._bound import Shape, bound_at, inspect, lost_to_rule
 from mixvi._approximate._search import Stop
-from mixvi._approximate._stein import Move, Past, _cut, stein
+from mixvi._approximate._stein import Move, Past, stein, within_reach
 from mixvi._arrays._draws import Quadrature
 from mixvi._errors import Code
 from targets import DOUBLE, density_of, logistic_data, points
@@ -221,13 +221,13 @@ def test_stein_needs_the_whole_covariance():
 def test_a_step_is_cut_to_reach():
     """The mean's way in proportion, half of it in reach; every width on its own."""
     move = Move(np.array([8.0, -2.0]), np.diag([3.0, -0.5]))
-    cut, factor, size = _cut(move, 1.0)
+    cut, factor, size = within_reach(move, 1.0)
     np.testing.assert_allclose(cut.mean, [2.0, -0.5])
     np.testing.assert_allclose(cut.log_root, np.diag([1.0, -0.5]))
     np.testing.assert_allclose(factor, np.diag(np.exp([1.0, -0.5])))
     assert size == pytest.approx(1.0)
     small = Move(np.array([0.1, 0.0]), np.diag([0.02, -0.03]))
-    cut, _, size = _cut(small, 1.0)
+    cut, _, size = within_reach(small, 1.0)
     np.testing.assert_allclose(cut.mean, small.mean)
     np.testing.assert_allclose(cut.log_root, small.log_root)
     assert size == pytest.approx(0.05)
