@@ -1,5 +1,6 @@
 import os
 import pathlib
+import signal
 import subprocess
 import sys
 
@@ -25,6 +26,11 @@ def set_flags_of_xla() -> None:
 
 if "XLA_FLAGS" not in os.environ:  # workers have them from the process that starts them
     set_flags_of_xla()
+
+
+# Whoever starts us in the background may have us ignore Ctrl-C, and tests interrupt themselves.
+if signal.getsignal(signal.SIGINT) is signal.SIG_IGN:
+    signal.signal(signal.SIGINT, signal.default_int_handler)
 
 
 def pytest_collection_modifyitems(items):
