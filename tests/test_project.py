@@ -185,3 +185,9 @@ def test_what_is_not_tidy_is_mended_or_refused(tmp_path, monkeypatch, capsys):
     assert "rows.csv: data sets are no part of the repository" in first
     assert second == "merged.md: an unfinished merge"
     assert third == "big.md: 0.5 MB, more than 0.5"
+
+
+def test_no_two_files_of_tests_share_a_name():
+    """Functions of tests travel to other processes by the names of their modules."""
+    names = [path.name for path in (ROOT / "tests").rglob("test_*.py")]
+    assert sorted(names) == sorted(set(names))
