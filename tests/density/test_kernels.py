@@ -44,7 +44,7 @@ class Watch:
     def wait():
         """Some programs are compiled beside the search."""
         for thread in threading.enumerate():
-            if thread.name.startswith("mixvi"):
+            if thread.name == "mixvi-compile":
                 thread.join()
 
 
