@@ -17,6 +17,7 @@ touched. The dual is a convex function of `a` with the penalty `sum_k s_k |a_k|`
 """
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -39,19 +40,31 @@ Draws = Float[np.ndarray, " n"]
 Coefficients = Float[np.ndarray, " degree"]
 
 
-def log_tilt(u: Draws, log_ratio: Draws) -> Coefficients | None:
-    """The coefficients; None where the draws do not agree with themselves or say nothing."""
-    if np.ptp(log_ratio) < CONSTANT:
+class Weights(NamedTuple):
+    """Smoothed weights of draws that can be believed; and of two halves of them. Draws that come in
+    order, component by component, are dealt out in turn."""
+
+    whole: Draws
+    halves: tuple[Draws, Draws]
+
+
+def believed(log_ratio: Draws) -> Weights | None:
+    """None where they vary too much, or not at all."""
+    if not np.isfinite(log_ratio).all() or np.ptp(log_ratio) < CONSTANT:
         return None
-    weights, khat = psis(log_ratio)
-    if not khat < WEIGHTS_WORK or not 1 / (weights**2).sum() >= FEWEST:
+    whole, khat = psis(log_ratio)
+    if not khat < WEIGHTS_WORK or not 1 / (whole**2).sum() >= FEWEST:
         return None
-    wanted, error = _moments(u, weights)
+    return Weights(whole, (psis(log_ratio[0::2])[0], psis(log_ratio[1::2])[0]))
+
+
+def log_tilt(u: Draws, weights: Weights) -> Coefficients | None:
+    """The coefficients; None where the draws say nothing or do not agree with themselves."""
+    wanted, error = _moments(u, weights.whole)
     if (np.abs(wanted) <= BY_LUCK * error).all():
         return None
     found = _fitted(wanted, error)
-    # Draws that come in order, component by component, are dealt out in turn.
-    halves = [_moments(u[first::2], psis(log_ratio[first::2])[0]) for first in (0, 1)]
+    halves = [_moments(u[first::2], half) for first, half in enumerate(weights.halves)]
     shares = [_shares(_fitted(*one)) for one in halves]
     return None if np.abs(shares[0] - shares[1]).max() > HALVES_DIFFER else found
 
