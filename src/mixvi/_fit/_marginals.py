@@ -98,7 +98,8 @@ class Weighted(NamedTuple):
 
     def tilt(self, law: Law, at: int) -> Float[np.ndarray, " degree"] | None:
         """What they ask for of one parameter, of which `law` is the marginal."""
-        return log_tilt(_normal_score(law, self.points[:, at].astype(np.float64)), self.weights)
+        u = _normal_score(law, self.points[:, at].astype(np.float64))
+        return log_tilt(u, self.weights, among=self.points.shape[1])
 
 
 def _weighted(post: Any, given: Any) -> Weighted | None:
