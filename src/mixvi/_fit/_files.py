@@ -165,16 +165,17 @@ def _elsewhere_to(elsewhere: Elsewhere) -> dict[str, Any]:
 
 # --- hyperparameters that were integrated --------------------------------------------------------
 
-_PLAIN = ("open_names", "n_lost", "n_evaluations", "largest_ratio")
+_PLAIN = ("open_names", "n_lost", "n_evaluations", "largest_ratio", "halves_differ")
 _AT_POINTS = ("points", "weights", "log_evidence", "log_mass", "log_prior")
-_SURFACE = ("centre", "basis", "scales", "z", "values")
+_SURFACE = ("centre", "basis", "scales", "z", "values", "slopes")
 
 
 def _hyper_posterior_to(found: HyperPosterior) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     header = {name: getattr(found, name) for name in _PLAIN}
     header |= {"structure": _store.structure_to(found.structure), "step": found.surface.step}
     arrays = {f"hyper.{name}": getattr(found, name) for name in _AT_POINTS}
-    arrays |= {f"surface.{name}": getattr(found.surface, name) for name in _SURFACE}
+    of_surface = {f"surface.{name}": getattr(found.surface, name) for name in _SURFACE}
+    arrays |= {name: value for name, value in of_surface.items() if value is not None}
     return header, arrays
 
 
@@ -185,7 +186,7 @@ def _hyper_posterior(
         return None
     fields = dict(stored)
     structure = _store.structure_from(fields.pop("structure"))
-    of_surface = {name: arrays[f"surface.{name}"] for name in _SURFACE}
+    of_surface = {name: arrays.get(f"surface.{name}") for name in _SURFACE}
     surface = Surface(names=structure.names, step=fields.pop("step"), **of_surface)
     at_points = {name: arrays[f"hyper.{name}"] for name in _AT_POINTS}
     fields["open_names"] = tuple(fields["open_names"])

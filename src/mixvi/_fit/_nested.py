@@ -28,7 +28,7 @@ from .._law._mixture import GaussianMixture
 from .._law._surface import Surface
 from .._watch import HYPER, stage
 from ._case import Case, Problem
-from ._hyper_posterior import NEARLY_ALL, ROUGH, HyperPosterior
+from ._hyper_posterior import FAR, NEARLY_ALL, ROUGH, UNEVEN, HyperPosterior
 from ._options import AUTO
 from ._posterior import Posterior
 from ._solve import with_mode
@@ -222,8 +222,8 @@ def _together(problem: Problem, post: Posterior, fitting: Fitting, found: Explor
     hyper = HyperPosterior(
         structure=structure,
         surface=Surface(
-            *(structure.names, frame.centre, frame.basis, frame.scales, found.z, found.values),
-            step=found.step or 0.0,
+            *(structure.names, frame.centre, frame.basis, frame.scales),
+            *(found.z, found.values, found.slopes, found.step or 0.0),
         ),
         points=np.stack([one.theta for one in places]),
         weights=weights,
@@ -234,6 +234,7 @@ def _together(problem: Problem, post: Posterior, fitting: Fitting, found: Explor
         n_lost=found.n_lost,
         n_evaluations=found.n_asked,
         largest_ratio=found.ratio,
+        halves_differ=found.uneven,
     )
     by_laplace = post.family == LAPLACE
     settled = np.array([fitting.is_settled(one) for one in places])
@@ -312,7 +313,10 @@ def _signs(hyper: HyperPosterior) -> dict[str, tuple[str, str | None, float, flo
     if hyper.is_coarse:
         signs["hyper_coarse"] = (WEIGH, None, hyper.largest_weight, NEARLY_ALL)
     if hyper.is_rough:
-        signs["hyper_rough"] = (WEIGH, None, hyper.largest_ratio, ROUGH)
+        level, limit = (REJECT, FAR) if hyper.largest_ratio > FAR else (WEIGH, ROUGH)
+        signs["hyper_rough"] = (level, None, hyper.largest_ratio, limit)
+    if hyper.is_uneven:
+        signs["hyper_uneven"] = (WEIGH, None, hyper.halves_differ, UNEVEN)
     return signs
 
 
