@@ -10,9 +10,9 @@ normal whose scales differ up and down each axis, with masses that correct for w
 
     mass_i exp(E_i - E* + |z_i|^2 / 2)
 
-Where the design of three says that `E` is far from its normal, a body-centred cubic lattice is walked
-instead: in three dimensions it needs the fewest points for a smooth density, and its two halves,
-cubic lattices both, tell what each alone would have said.
+Where the design of three says that `E` is far from its normal, a body-centred cubic lattice is
+walked instead: in three dimensions it needs the fewest points for a smooth density, and its two
+halves, cubic lattices both, tell what each alone would have said.
 """
 
 import dataclasses
@@ -30,8 +30,8 @@ from .._arrays._design import central_composite
 # Nats below the mode at which a walk ends: 5e-5 of the mass of two hyperparameters lies beyond, and
 # 3e-3 of three.
 FALLS = {1: 10.0, 2: 10.0, 3: 7.0}
-# Steps of the grid, in standard deviations (of the lattice: half the edge of a cube); and the nats by
-# which the sums over every other point may differ before it is halved. The error of the whole is
+# Steps of the grid, in standard deviations (of the lattice: half the edge of a cube); and the nats
+# by which the sums over every other point may differ before it is halved. The error of the whole is
 # about the square of that; of a normal on the lattice they differ by 0.09.
 STEPS = {1: 0.75, 2: 1.0, 3: 1.0}
 HALVES_DIFFER, MOST_HALVINGS = {1: 0.05, 2: 0.05, 3: 0.25}, 2
@@ -98,7 +98,9 @@ class Explored:
     `exp E` is the sum of `exp(value + log_mass)`. `step`: of the grid in z; None for a design.
     `open_axes`: along which the evidence does not fall; `n_lost`: places without a mode where mass
     may be; `n_asked`: evaluations in all; `ratio`: of a design, the largest |r_i| and |grad r_i|
-    of `r(z) = E - E* + |z|^2/2`, which is nought for a normal; `uneven`: nats by which the two halves of a grid differ."""
+    of `r(z) = E - E* + |z|^2/2`, which is nought for a normal; `uneven`: nats by which the two
+    halves of a grid differ; `steep`: the mean square slope of `E` over it, along where it is
+    largest: one for a normal, more where a density is so narrow that a walk may lose it."""
 
     frame: Frame
     z: Float[np.ndarray, "n hyper"]
@@ -110,6 +112,7 @@ class Explored:
     n_asked: int
     ratio: float = 0.0
     uneven: float = 0.0
+    steep: float = 0.0
 
     @property
     def slopes(self) -> Float[np.ndarray, "n hyper"]:
@@ -241,11 +244,13 @@ def _on_grid(asked: _Counting, centre: Place, frame: Frame) -> Explored:
     z = step * np.array(list(known), dtype=float)
     cell = 4 * step**3 if k == ON_LATTICE else step**k
     log_mass = np.full(len(known), math.log(cell) + frame.log_volume)
-    places = tuple(known.values())
-    uneven = _uneven(known)
-    return Explored(
-        frame, z, places, log_mass, step, open_axes, n_lost, asked.n, uneven=uneven
+    made = Explored(
+        *(frame, z, tuple(known.values()), log_mass, step, open_axes, n_lost, asked.n),
+        uneven=_uneven(known),
     )
+    slopes = step / STEPS[k] * made.slopes
+    information = (made.weights[:, None] * slopes).T @ slopes
+    return dataclasses.replace(made, steep=float(np.linalg.eigvalsh(information)[-1]))
 
 
 Lattice = dict[tuple[int, ...], Place]

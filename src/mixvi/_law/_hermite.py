@@ -2,8 +2,9 @@
 
     s(x) = sum_i a_i phi(|x - x_i|) - sum_i b_i . grad phi(|x - x_i|) + p(x),    phi(r) = r^5
 
-with `p` a polynomial of degree two, to which `a` and `b` are orthogonal: quadratics come back exactly.
-Of all functions through these data it bends least (the natural spline of more than one dimension).
+with `p` a polynomial of degree two, to which `a` and `b` are orthogonal: quadratics come back
+exactly. Of all functions through these data it bends least (the natural spline of more than one
+dimension).
 """
 
 import numpy as np
@@ -49,7 +50,7 @@ class Hermite:
         square = ((x**2).sum(1)[:, None] + (self.points**2).sum(1)) - 2 * x @ self.points.T
         square = np.maximum(square, 0.0)
         r = np.sqrt(square)
-        # sum_j (x - x_i)_j b_ij, without a table of three dimensions
+        # (x - x_i) . b_i, without a table of three dimensions
         turned = x @ self.weights[1:] - (self.points.T * self.weights[1:]).sum(0)
         made = (square * r) * (square * self.weights[0] - 5 * turned)
         return made.sum(1) + _monomials(x) @ self.of_smooth

@@ -1,8 +1,8 @@
 """The density of hyperparameters between the points where it is known.
 
 On a grid of up to three, the log density is `-|z|^2 / 2` and a smooth rest: splines go through
-that of one or two, and through that of three a function that has its slopes, too. Of a design, a normal
-with other scales below and above its mode, axis by axis, whose draws are weighted by such a function.
+that of one or two, and through that of three a function that has its slopes, too. Of a design, a
+normal with other scales below and above its mode, axis by axis, whose draws such a function weighs.
 """
 
 import dataclasses
@@ -23,9 +23,9 @@ N_ALONG, N_ACROSS = 401, 201
 N_ALONG_SPACE, FINER, BEYOND = 121, 0.6, 2.0
 # Of sums of split normals: points and how many standard deviations they reach.
 N_CELLS, REACH = 4001, 8.0
-# Of a design: draws of the split normal, how smooth their mean weight is, in standard deviations, and the
-# least effective share of them at which weights count.
-N_DRAWS, BANDWIDTH, LEAST_SHARE = 2**13, 0.15, 0.01
+# Of a design: draws of the split normal, how smooth their mean weight is, in standard deviations,
+# and the least effective share of them at which weights count.
+N_DRAWS, BANDWIDTH, LEAST_SHARE = 2**14, 0.08, 0.01
 Matrix = Float[np.ndarray, "hyper hyper"]
 Hyper = Float[np.ndarray, " hyper"]
 
