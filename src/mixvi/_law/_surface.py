@@ -134,7 +134,7 @@ class Surface:
     def _of_space(self, j: int) -> tuple[Marginal, Matrix]:
         """Integrated over the planes on which hyperparameter `j` stands still, and the covariance
         of all three."""
-        from scipy.spatial import cKDTree
+        from scipy.spatial import KDTree
 
         length = float(np.linalg.norm(self.basis[j]))
         # The first axis is that along which it changes.
@@ -145,7 +145,7 @@ class Surface:
         axes = [np.linspace(low[0], high[0], N_ALONG_SPACE)]
         axes += [np.arange(low[i], high[i], FINER * self.step) for i in (1, 2)]
         at = np.stack(np.meshgrid(*axes, indexing="ij"), -1).reshape(-1, 3) @ turn.T
-        at_known = np.isfinite(cKDTree(self.z).query(at, distance_upper_bound=beyond)[0])
+        at_known = np.isfinite(KDTree(self.z).query(at, distance_upper_bound=beyond)[0])
         near = at[at_known]
         log_density = self._rest(near) - 0.5 * (near**2).sum(1)
         mass = np.zeros(len(at))
