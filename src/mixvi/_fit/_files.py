@@ -167,15 +167,16 @@ def _elsewhere_to(elsewhere: Elsewhere) -> dict[str, Any]:
 
 _PLAIN = ("open_names", "n_lost", "n_evaluations", "largest_ratio", "halves_differ", "steepness")
 _AT_POINTS = ("points", "weights", "log_evidence", "log_mass", "log_prior")
-_SURFACE = ("centre", "basis", "scales", "z", "values", "slopes")
+_SURFACE = ("centre", "basis", "scales", "z", "values")
 
 
 def _hyper_posterior_to(found: HyperPosterior) -> tuple[dict[str, Any], dict[str, np.ndarray]]:
     header = {name: getattr(found, name) for name in _PLAIN}
     header |= {"structure": _store.structure_to(found.structure), "step": found.surface.step}
     arrays = {f"hyper.{name}": getattr(found, name) for name in _AT_POINTS}
-    of_surface = {f"surface.{name}": getattr(found.surface, name) for name in _SURFACE}
-    arrays |= {name: value for name, value in of_surface.items() if value is not None}
+    arrays |= {f"surface.{name}": getattr(found.surface, name) for name in _SURFACE}
+    if found.surface.slopes is not None:
+        arrays["surface.slopes"] = found.surface.slopes
     return header, arrays
 
 
@@ -186,8 +187,9 @@ def _hyper_posterior(
         return None
     fields = dict(stored)
     structure = _store.structure_from(fields.pop("structure"))
-    of_surface = {name: arrays.get(f"surface.{name}") for name in _SURFACE}
-    surface = Surface(names=structure.names, step=fields.pop("step"), **of_surface)
+    of_surface = {name: arrays[f"surface.{name}"] for name in _SURFACE}
+    slopes, step = arrays.get("surface.slopes"), fields.pop("step")  # earlier ones had none
+    surface = Surface(names=structure.names, step=step, slopes=slopes, **of_surface)
     at_points = {name: arrays[f"hyper.{name}"] for name in _AT_POINTS}
     fields["open_names"] = tuple(fields["open_names"])
     return HyperPosterior(structure=structure, surface=surface, **at_points, **fields)
