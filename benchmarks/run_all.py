@@ -65,6 +65,7 @@ HARD = {
     "Few groups of few rows: trusted, but wrong": ["few_groups.py"],
     "Mixtures beside the best Gaussian": ["mixtures.py"],
     "Hyperparameters integrated, against NUTS": ["nested.py"],
+    "Posteriors of hyperparameters that are far from normal": ["rough_designs.py"],
     "Quantiles that weighted draws have corrected": ["marginals.py"],
 }
 PAGES = {

@@ -39,7 +39,7 @@ def normal(k):
 def surface(found: Explored):
     names = tuple(f"t{j}" for j in range(found.z.shape[1]))
     frame = found.frame
-    at = (names, frame.centre, frame.basis, frame.scales, found.z, found.values)
+    at = (names, frame.centre, frame.basis, frame.scales, found.z, found.values, found.slopes)
     return Surface(*at, step=found.step or 0.0)
 
 

@@ -147,7 +147,7 @@ def test_two_hyperparameters_exactly():
     assert abs(found.correlation[0, 1]) < 0.5
 
 
-def test_three_hyperparameters_by_a_design():
+def test_three_hyperparameters_on_a_lattice():
     def log_density(w, hyper, y):
         own = normal(w["effects"] - w["mu"], hyper["log_tau"]).sum()
         data = normal(y - w["effects"][:, None], hyper["log_sigma"]).sum()
@@ -159,8 +159,11 @@ def test_three_hyperparameters_by_a_design():
         log_density, start, Y, hyper=hyper, hyper_posterior=True, hyper_prior=prior
     )
     found = post.hyper_posterior
-    assert found.design == "ccd"
-    assert len(found.points) == 1 + 6 + 8
+    assert found.design == "grid"
+    assert 50 < len(found.points) < 150
+    assert post.trust == "trust"
+    assert found.halves_differ < 0.25
+    assert 0.8 < found.steepness < 1.2
 
     def log_p(a, b, c):  # mu, sigma, tau
         n = Y.size
@@ -172,18 +175,28 @@ def test_three_hyperparameters_by_a_design():
         own = -0.5 * (y @ np.linalg.solve(cov, y) + log_det + n * math.log(2 * math.pi))
         return own + stats.norm.logpdf([a, b, c]).sum()
 
-    axes = np.linspace(-3.5, 3.5, 22), np.linspace(-0.9, 0.8, 18), np.linspace(-4, 2.5, 22)
+    axes = np.linspace(-4.5, 4.5, 24), np.linspace(-0.9, 1.0, 18), np.linspace(-5, 3, 36)
     values = np.array([[[log_p(a, b, c) for c in axes[2]] for b in axes[1]] for a in axes[0]])
     mass = np.exp(values - values.max())
     cell = math.prod(axis[1] - axis[0] for axis in axes)
-    assert post.log_evidence == pytest.approx(math.log(mass.sum() * cell) + values.max(), abs=0.1)
+    exact = math.log(mass.sum() * cell) + values.max()
+    assert post.log_evidence == pytest.approx(exact, abs=5e-3)
     mass /= mass.sum()
+    moments = []
     for j, name in enumerate(found.names):
         own = mass.sum(tuple(i for i in range(3) if i != j))
         mean = own @ axes[j]
         sd = math.sqrt(own @ (axes[j] - mean) ** 2)
-        assert found.mean[name] == pytest.approx(mean, abs=0.15 * sd)
-        assert found.std[name] == pytest.approx(sd, rel=0.15)
+        moments.append((mean, sd))
+        assert found.mean[name] == pytest.approx(mean, abs=5e-3 * sd)
+        assert found.std[name] == pytest.approx(sd, rel=1e-2)
+        fine = np.linspace(axes[j][0], axes[j][-1], 4001)
+        shares = interpolate.CubicSpline(axes[j], own).antiderivative()(fine)
+        wanted = np.interp(PROBS, shares / shares[-1], fine)
+        assert np.abs(found.quantiles(PROBS)[name] - wanted).max() < 0.015 * sd
+    (mean, sd), (other, its) = moments[1:]
+    shared = np.einsum("abc,b,c->", mass, axes[1] - mean, axes[2] - other) / (sd * its)
+    assert found.correlation[1, 2] == pytest.approx(shared, abs=5e-3)
 
 
 def test_a_family_goes_by_its_bound():
@@ -272,7 +285,7 @@ def test_a_gaussian_process_has_its_own_gaussian_at_every_point():
         hyper_prior=flat_prior,
     )
     found = post.hyper_posterior
-    assert found.design == "ccd"
+    assert found.design == "grid"
     assert len(found.names) == 3
     for k in (0, len(found.points) - 1):
         alone = mixvi.laplace(density.at(found.points[k]), density.init, diagnostics=False)

@@ -9,9 +9,14 @@ rule converges faster than any power of its step there). More: a central composi
 normal whose scales differ up and down each axis, with masses that correct for what `E` is:
 
     mass_i exp(E_i - E* + |z_i|^2 / 2)
+
+Where the design of three says that `E` is far from its normal, a body-centred cubic lattice is
+walked instead: in three dimensions it needs the fewest points for a smooth density, and its two
+halves, cubic lattices both, tell what each alone would have said.
 """
 
 import dataclasses
+import itertools
 import math
 from collections import deque
 from collections.abc import Callable
@@ -22,15 +27,20 @@ from jaxtyping import Bool, Float
 
 from .._arrays._design import central_composite
 
-# Nats below the mode at which a walk ends: 5e-5 of the mass of two hyperparameters lies beyond.
-FALL = 10.0
-# Steps of the grid, in standard deviations; and the nats by which the sums over every other point
-# may differ before it is halved (the error of the whole is about the square of that).
-STEPS = {1: 0.75, 2: 1.0}
-HALVES_DIFFER, MOST_HALVINGS = 0.05, 2
+# Nats below the mode at which a walk ends: 5e-5 of the mass of two hyperparameters lies beyond, and
+# 3e-3 of three.
+FALLS = {1: 10.0, 2: 10.0, 3: 7.0}
+# Steps of the grid, in standard deviations (of the lattice: half the edge of a cube); and the nats
+# by which the sums over every other point may differ before it is halved. The error of the whole is
+# about the square of that; of a normal on the lattice they differ by 0.09.
+STEPS = {1: 0.75, 2: 1.0, 3: 1.0}
+HALVES_DIFFER, MOST_HALVINGS = {1: 0.05, 2: 0.05, 3: 0.25}, 2
 # The evidence does not fall on a side where so many steps do not lead down.
 MOST_ALONG, MOST_POINTS = 24, 400
 MOST_ON_GRID = 2
+# Of three: from so many nats (over a standard deviation) between a design and its normal on, the
+# lattice is walked (`benchmarks/rough_designs.py`).
+ON_LATTICE, ROUGH = 3, 0.25
 # Of the first look at curvature, and of the second, in standard deviations.
 FIRST_STEP, SECOND_STEP = 0.02, 0.5
 LONGEST_SD = 4.0
@@ -87,8 +97,10 @@ class Explored:
     """`places` at `z`, with the logs of the volumes `log_mass` that they stand for: the integral of
     `exp E` is the sum of `exp(value + log_mass)`. `step`: of the grid in z; None for a design.
     `open_axes`: along which the evidence does not fall; `n_lost`: places without a mode where mass
-    may be; `n_asked`: evaluations in all; `ratio`: the largest |E_i - E* + |z_i|^2/2| of a design,
-    which is nought for a normal."""
+    may be; `n_asked`: evaluations in all; `ratio`: of a design, the largest |r_i| and |grad r_i|
+    of `r(z) = E - E* + |z|^2/2`, which is nought for a normal; `uneven`: nats by which the two
+    halves of a grid differ; `steep`: the mean square slope of `E` over it, along where it is
+    largest: one for a normal, more where a density is so narrow that a walk may lose it."""
 
     frame: Frame
     z: Float[np.ndarray, "n hyper"]
@@ -98,7 +110,14 @@ class Explored:
     open_axes: tuple[int, ...]
     n_lost: int
     n_asked: int
-    ratio: float
+    ratio: float = 0.0
+    uneven: float = 0.0
+    steep: float = 0.0
+
+    @property
+    def slopes(self) -> Float[np.ndarray, "n hyper"]:
+        """Of the evidence, along the columns of the frame's basis."""
+        return np.stack([one.gradient for one in self.places]) @ self.frame.basis
 
     @property
     def values(self) -> Float[np.ndarray, " n"]:
@@ -140,7 +159,10 @@ def explored(ask: Ask, theta: Hyper) -> Explored | None:
     centre, basis = _centred(asked, centre)
     scales = _scales(asked, centre, basis)
     if len(theta) > MOST_ON_GRID:
-        return _designed(asked, centre, Frame(centre.theta, basis, scales))
+        design = _designed(asked, centre, Frame(centre.theta, basis, scales))
+        is_rough = design.ratio > ROUGH or design.n_lost > 0
+        if len(theta) != ON_LATTICE or design.open_axes or not is_rough:
+            return design
     even = basis * np.sqrt(scales.prod(0))  # a grid is regular: one scale for both sides
     return _on_grid(asked, centre, Frame(centre.theta, even, np.ones_like(scales)))
 
@@ -214,38 +236,63 @@ def _on_grid(asked: _Counting, centre: Place, frame: Frame) -> Explored:
     step, known = STEPS[k], {(0,) * k: centre}
     open_axes, n_lost = _walk(asked, frame, step, known)
     for _ in range(MOST_HALVINGS):
-        if open_axes or len(known) > MOST_POINTS // 2**k or not _differs(known):
+        too_many = len(known) > MOST_POINTS // 2**k
+        if open_axes or too_many or _uneven(known) <= HALVES_DIFFER[k]:
             break
         step, known = step / 2, {tuple(2 * i for i in at): one for at, one in known.items()}
         open_axes, n_lost = _walk(asked, frame, step, known)
     z = step * np.array(list(known), dtype=float)
-    log_mass = np.full(len(known), k * math.log(step) + frame.log_volume)
-    places = tuple(known.values())
-    return Explored(frame, z, places, log_mass, step, open_axes, n_lost, asked.n, ratio=0.0)
+    cell = 4 * step**3 if k == ON_LATTICE else step**k
+    log_mass = np.full(len(known), math.log(cell) + frame.log_volume)
+    made = Explored(
+        *(frame, z, tuple(known.values()), log_mass, step, open_axes, n_lost, asked.n),
+        uneven=_uneven(known),
+    )
+    slopes = step / STEPS[k] * made.slopes
+    information = (made.weights[:, None] * slopes).T @ slopes
+    return dataclasses.replace(made, steep=float(np.linalg.eigvalsh(information)[-1]))
 
 
 Lattice = dict[tuple[int, ...], Place]
 
 
+def _neighbours(k: int) -> list[tuple[int, ...]]:
+    """Along the axes; of the lattice, whose coordinates are all even or all odd, to the corners of
+    a cube."""
+    if k == ON_LATTICE:
+        return list(itertools.product((-1, 1), repeat=k))
+    return [tuple(sign * (i == j) for i in range(k)) for j in range(k) for sign in (-1, 1)]
+
+
+def _half(at: tuple[int, ...]) -> int:
+    return (at[0] if len(at) == ON_LATTICE else sum(at)) % 2
+
+
 def _walk(asked: _Counting, frame: Frame, step: float, known: Lattice) -> tuple[tuple, int]:
     """Fills `known` as far as the evidence reaches, each place from a neighbour. Along which axes
     it does not end, and how many places near the best had no mode."""
+    k = len(frame.centre)
     queue, open_axes = deque(sorted(known, key=_far)), set[int]()
     lost: dict[tuple[int, ...], tuple[float, int]] = {}
     best = max(one.value for one in known.values())
     while queue:
         at = queue.popleft()
         own = known[at]
-        if own.value < best - FALL:
+        if own.value < best - FALLS[k]:
             continue
-        for j, sign in ((j, sign) for j in range(len(at)) for sign in (-1, 1)):
-            there = (*at[:j], at[j] + sign, *at[j + 1 :])
+        for way in _neighbours(k):
+            there = tuple(i + by for i, by in zip(at, way, strict=True))
             if there in known or there in lost:
                 continue
-            if abs(there[j]) * step > MOST_ALONG * STEPS[len(at)] or len(known) >= MOST_POINTS:
+            # Along which it goes furthest, of those along which it goes.
+            j = max((j for j in range(k) if way[j]), key=lambda j: abs(there[j]))
+            if abs(there[j]) * step > MOST_ALONG * STEPS[k] or len(known) >= MOST_POINTS:
                 open_axes.add(j)
                 continue
-            found = asked(frame.theta(step * np.array(there, dtype=float)), own)
+            theta = frame.theta(step * np.array(there, dtype=float))
+            if k == ON_LATTICE and _tangent(own, theta) < best - FALLS[k]:
+                continue
+            found = asked(theta, own)
             if found is None:
                 lost[there] = own.value, j
                 continue
@@ -256,17 +303,22 @@ def _walk(asked: _Counting, frame: Frame, step: float, known: Lattice) -> tuple[
     return tuple(sorted(open_axes)), sum(value > best - NEAR_BEST for value, _ in lost.values())
 
 
+def _tangent(own: Place, theta: Hyper) -> float:
+    """What a neighbour expects at `theta`: more than there is, where the evidence is concave."""
+    return own.value + float(own.gradient @ (theta - own.theta))
+
+
 def _far(at: tuple[int, ...]) -> int:
     return sum(map(abs, at))
 
 
-def _differs(known: Lattice) -> bool:
-    """Whether every other point says something else than the rest."""
-    halves = [[one.value for at, one in known.items() if sum(at) % 2 == odd] for odd in (0, 1)]
+def _uneven(known: Lattice) -> float:
+    """Nats by which every other point says something else than the rest."""
+    halves = [[one.value for at, one in known.items() if _half(at) == odd] for odd in (0, 1)]
     if not all(halves):
-        return True
+        return math.inf
     even, odd = (np.logaddexp.reduce(np.array(half)) for half in halves)
-    return bool(abs(even - odd) > HALVES_DIFFER)
+    return float(abs(even - odd))
 
 
 # --- a design -----------------------------------------------------------------------------------
@@ -286,6 +338,8 @@ def _designed(asked: _Counting, centre: Place, frame: Frame) -> Explored:
     log_mass = np.log(masses) + half_square + log_jacobian
     log_mass += 0.5 * z.shape[1] * math.log(2 * math.pi) + frame.log_volume
     values = np.array([one.value for one in found])
-    ratio = float(np.abs(values - centre.value + half_square).max())
+    slopes = np.stack([one.gradient for one in found]) @ frame.basis * sides
+    off = np.abs(values - centre.value + half_square), np.linalg.norm(slopes + z, axis=1)
+    ratio = float(np.max(off))
     open_axes = tuple(int(j) for j in np.flatnonzero((frame.scales >= SCALES[1]).any(0)))
-    return Explored(frame, z, found, log_mass, None, open_axes, n_lost, asked.n, ratio)
+    return Explored(frame, z, found, log_mass, None, open_axes, n_lost, asked.n, ratio=ratio)

@@ -165,7 +165,7 @@ def _elsewhere_to(elsewhere: Elsewhere) -> dict[str, Any]:
 
 # --- hyperparameters that were integrated --------------------------------------------------------
 
-_PLAIN = ("open_names", "n_lost", "n_evaluations", "largest_ratio")
+_PLAIN = ("open_names", "n_lost", "n_evaluations", "largest_ratio", "halves_differ", "steepness")
 _AT_POINTS = ("points", "weights", "log_evidence", "log_mass", "log_prior")
 _SURFACE = ("centre", "basis", "scales", "z", "values")
 
@@ -175,6 +175,8 @@ def _hyper_posterior_to(found: HyperPosterior) -> tuple[dict[str, Any], dict[str
     header |= {"structure": _store.structure_to(found.structure), "step": found.surface.step}
     arrays = {f"hyper.{name}": getattr(found, name) for name in _AT_POINTS}
     arrays |= {f"surface.{name}": getattr(found.surface, name) for name in _SURFACE}
+    if found.surface.slopes is not None:
+        arrays["surface.slopes"] = found.surface.slopes
     return header, arrays
 
 
@@ -186,7 +188,8 @@ def _hyper_posterior(
     fields = dict(stored)
     structure = _store.structure_from(fields.pop("structure"))
     of_surface = {name: arrays[f"surface.{name}"] for name in _SURFACE}
-    surface = Surface(names=structure.names, step=fields.pop("step"), **of_surface)
+    slopes, step = arrays.get("surface.slopes"), fields.pop("step")  # earlier ones had none
+    surface = Surface(names=structure.names, step=step, slopes=slopes, **of_surface)
     at_points = {name: arrays[f"hyper.{name}"] for name in _AT_POINTS}
     fields["open_names"] = tuple(fields["open_names"])
     return HyperPosterior(structure=structure, surface=surface, **at_points, **fields)

@@ -14,9 +14,16 @@ from ._lines import SHOWN, table_of
 
 # A point that holds so much stands for nearly everything.
 NEARLY_ALL = 0.9
-# Nats by which a design's points may differ from a normal: of a stochastic volatility model whose
-# hyperparameters a design misses they differ by 1.4 (`benchmarks/nested.py`).
-ROUGH = 1.0
+# Where care begins and trust ends, by errors of quantiles of densities that are known
+# (`benchmarks/rough_designs.py`). Nats by which a design's points (or over a standard deviation its
+# slopes) may differ from a normal: errors are up to 0.16 sd below the first, and beyond the second
+# more than one.
+ROUGH = 1.0, 2.0
+# Nats by which the two halves of a grid may differ: the whole is wrong by about the square of that.
+UNEVEN = 0.25, 1.0
+# The mean square slope over a grid: errors are up to 0.03 sd below the first, and 0.3 to 3 beyond
+# the second.
+STEEP = 2.0, 3.0
 
 
 @dataclasses.dataclass(frozen=True, eq=False, repr=False)
@@ -25,14 +32,15 @@ class HyperPosterior:
 
     `points`: where the Gaussian of the parameters is part of the mixture, flat, in the order of
     `names`; `weights`: of its components; `log_evidence`: there, with the prior. `mode`: where
-    the exploration began. `design`: "grid" (up to two hyperparameters) or "ccd" (a central
-    composite design). `n_evaluations`: of the evidence. `log_prior`: `hyper_prior` at the points,
-    `log_mass`: the volume that each stands for.
+    the exploration began. `design`: "grid" (up to two hyperparameters, or three that are far from
+    normal) or "ccd" (a central composite design). `n_evaluations`: of the evidence. `log_prior`:
+    `hyper_prior` at the points, `log_mass`: the volume that each stands for.
 
     Signs that it is not to be relied on: `open_names`: hyperparameters along which the evidence
     does not fall, so that a prior is wanted; `n_lost`: points where mass may be, without a mode;
-    `largest_weight`: of one point; `largest_ratio`: nats by which a design's points differ from a
-    normal.
+    `largest_weight`: of one point; `largest_ratio`: nats by which a design's points, or over
+    a standard deviation its slopes, differ from a normal; `halves_differ`: nats between the two
+    halves of a grid; `steepness`: the mean square slope over a grid, one for a normal.
 
     >>> import jax.numpy as jnp
     >>> import numpy as np
@@ -63,6 +71,8 @@ class HyperPosterior:
     n_lost: int
     n_evaluations: int
     largest_ratio: float
+    halves_differ: float = 0.0
+    steepness: float = 0.0
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -128,7 +138,17 @@ class HyperPosterior:
     @property
     def is_rough(self) -> bool:
         """A design of a density that is far from its normal."""
-        return self.largest_ratio > ROUGH
+        return self.largest_ratio > ROUGH[0]
+
+    @property
+    def is_uneven(self) -> bool:
+        """A grid whose two halves do not say the same."""
+        return self.halves_differ > UNEVEN[0]
+
+    @property
+    def is_steep(self) -> bool:
+        """A density too narrow for the steps of its grid."""
+        return self.steepness > STEEP[0]
 
     @property
     def warnings(self) -> tuple[str, ...]:
@@ -147,7 +167,17 @@ class HyperPosterior:
         if self.is_rough:
             said.append(
                 f"the design's points differ by up to {self.largest_ratio:.1f} nat from a normal: "
-                "its weights are rough"
+                f"its weights are {'wrong' if self.largest_ratio > ROUGH[1] else 'rough'}"
+            )
+        if self.is_uneven:
+            said.append(
+                f"the two halves of the grid differ by {self.halves_differ:.1f} nat: "
+                "it is too coarse"
+            )
+        if self.is_steep:
+            said.append(
+                f"the density is {self.steepness:.1f} times as steep as a normal is on its grid: "
+                "part of it may have been missed"
             )
         return tuple(said)
 

@@ -28,7 +28,7 @@ from .._law._mixture import GaussianMixture
 from .._law._surface import Surface
 from .._watch import HYPER, stage
 from ._case import Case, Problem
-from ._hyper_posterior import NEARLY_ALL, ROUGH, HyperPosterior
+from ._hyper_posterior import NEARLY_ALL, ROUGH, STEEP, UNEVEN, HyperPosterior
 from ._options import AUTO
 from ._posterior import Posterior
 from ._solve import with_mode
@@ -222,8 +222,8 @@ def _together(problem: Problem, post: Posterior, fitting: Fitting, found: Explor
     hyper = HyperPosterior(
         structure=structure,
         surface=Surface(
-            *(structure.names, frame.centre, frame.basis, frame.scales, found.z, found.values),
-            step=found.step or 0.0,
+            *(structure.names, frame.centre, frame.basis, frame.scales),
+            *(found.z, found.values, found.slopes, found.step or 0.0),
         ),
         points=np.stack([one.theta for one in places]),
         weights=weights,
@@ -234,6 +234,8 @@ def _together(problem: Problem, post: Posterior, fitting: Fitting, found: Explor
         n_lost=found.n_lost,
         n_evaluations=found.n_asked,
         largest_ratio=found.ratio,
+        halves_differ=found.uneven,
+        steepness=found.steep,
     )
     by_laplace = post.family == LAPLACE
     settled = np.array([fitting.is_settled(one) for one in places])
@@ -312,8 +314,17 @@ def _signs(hyper: HyperPosterior) -> dict[str, tuple[str, str | None, float, flo
     if hyper.is_coarse:
         signs["hyper_coarse"] = (WEIGH, None, hyper.largest_weight, NEARLY_ALL)
     if hyper.is_rough:
-        signs["hyper_rough"] = (WEIGH, None, hyper.largest_ratio, ROUGH)
+        signs["hyper_rough"] = _beyond(hyper.largest_ratio, ROUGH)
+    if hyper.is_uneven:
+        signs["hyper_uneven"] = _beyond(hyper.halves_differ, UNEVEN)
+    if hyper.is_steep:
+        signs["hyper_steep"] = _beyond(hyper.steepness, STEEP)
     return signs
+
+
+def _beyond(value: float, limits: tuple[float, float]) -> tuple[str, None, float, float]:
+    level, limit = (REJECT, limits[1]) if value > limits[1] else (WEIGH, limits[0])
+    return level, None, value, limit
 
 
 def _status(problem: Problem, hyper: HyperPosterior, converged: bool) -> str:

@@ -137,8 +137,8 @@ def fit(
     - `on_indefinite`: "raise", or repair the Hessian by "absolute" or "damp".
     - `hyper_steps`: most evaluations of Laplace's evidence; 0 leaves its hyperparameters alone.
     - `hyper_posterior`: integrates the hyperparameters over their posterior, explored from its mode
-      on a grid (up to two) or a central composite design; the answer is a mixture of Gaussians, and
-      `post.hyper_posterior` tells of the hyperparameters.
+      on a grid (up to two, or three that are far from normal) or a central composite design; the
+      answer is a mixture of Gaussians, and `post.hyper_posterior` tells of the hyperparameters.
     - `hyper_prior`: a function of the hyperparameters that gives their log prior density, which is
       added to `log_density`. Left out, it is whatever the log density says of them, else flat.
     - `memory`: bytes that a pass over the draws may take, such as "2GiB"; 1 GiB when left out

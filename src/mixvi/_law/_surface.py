@@ -1,7 +1,8 @@
 """The density of hyperparameters between the points where it is known.
 
-On a grid of one or two, the log density is `-|z|^2 / 2` and a smooth rest, which splines go
-through. Of a design of more, a normal with other scales below and above its mode, axis by axis.
+On a grid of up to three, the log density is `-|z|^2 / 2` and a smooth rest: splines go through
+that of one or two, and through that of three a function that has its slopes, too. Of a design, a
+normal with other scales below and above its mode, axis by axis, whose draws such a function weighs.
 """
 
 import dataclasses
@@ -11,20 +12,29 @@ import math
 import numpy as np
 from jaxtyping import Float
 
+from .._arrays._sobol import normal_quantile, sobol
 from ._curve import Marginal
+from ._hermite import Hermite
 
 # Values at which a marginal is tabulated, and those across.
 N_ALONG, N_ACROSS = 401, 201
+# The same in space, where a density as smooth as a normal is summed with steps of so many steps
+# of the grid; it counts as nothing so many of them from every point that is known.
+N_ALONG_SPACE, FINER, BEYOND = 121, 0.6, 2.0
 # Of sums of split normals: points and how many standard deviations they reach.
 N_CELLS, REACH = 4001, 8.0
+# Of a design: draws of the split normal, how smooth their mean weight is, in standard deviations,
+# and the least effective share of them at which weights count.
+N_DRAWS, BANDWIDTH, LEAST_SHARE = 2**14, 0.08, 0.01
 Matrix = Float[np.ndarray, "hyper hyper"]
 Hyper = Float[np.ndarray, " hyper"]
 
 
 @dataclasses.dataclass(frozen=True, eq=False)
 class Surface:
-    """`theta = centre + basis (scale z)`; `values`: the log density at `z`. `step`: of the grid;
-    0 where it is a design."""
+    """`theta = centre + basis (scale z)`; `values`: the log density at `z`, and `slopes` along the
+    columns of `basis` (None in files of earlier versions). `step`: of the grid; 0 where it is a
+    design."""
 
     names: tuple[str, ...]
     centre: Hyper
@@ -32,6 +42,7 @@ class Surface:
     scales: Float[np.ndarray, "2 hyper"]
     z: Float[np.ndarray, "n hyper"]
     values: Float[np.ndarray, " n"]
+    slopes: Float[np.ndarray, "n hyper"] | None
     step: float
 
     @property
@@ -47,15 +58,17 @@ class Surface:
             return tuple(self._of_design(j) for j in range(self.k))
         if self.k == 1:
             return (self._of_line(),)
+        if self.k == 3:
+            return tuple(self._of_space(j)[0] for j in range(3))
         return tuple(self._of_plane(j)[0] for j in range(2))
 
     @functools.cached_property
     def cov(self) -> Matrix:
         """Of all of them."""
         if self.step == 0:
-            apart = np.diff(self.scales, axis=0)[0]
-            variances = (1 - 2 / math.pi) * apart**2 + self.scales.prod(0)
-            return (self.basis * variances) @ self.basis.T
+            return self._design_cov
+        if self.k == 3:
+            return self._of_space(0)[1]
         sds = np.array([one.std for one in self._marginals])
         if self.k == 1:
             return np.diag(sds**2)
@@ -118,11 +131,97 @@ class Surface:
         found = spline(inside[:, 0], inside[:, 1], grid=False)
         return found - 0.5 * (at**2).sum(1)
 
+    def _of_space(self, j: int) -> tuple[Marginal, Matrix]:
+        """Integrated over the planes on which hyperparameter `j` stands still, and the covariance
+        of all three."""
+        from scipy.spatial import KDTree
+
+        length = float(np.linalg.norm(self.basis[j]))
+        # The first axis is that along which it changes.
+        turn = np.linalg.qr(np.column_stack([self.basis[j], np.eye(3)]))[0]
+        turn[:, 0] = self.basis[j] / length
+        turned, beyond = self.z @ turn, BEYOND * self.step
+        low, high = turned.min(0) - beyond, turned.max(0) + beyond
+        axes = [np.linspace(low[0], high[0], N_ALONG_SPACE)]
+        axes += [np.arange(low[i], high[i], FINER * self.step) for i in (1, 2)]
+        at = np.stack(np.meshgrid(*axes, indexing="ij"), -1).reshape(-1, 3) @ turn.T
+        at_known = np.isfinite(KDTree(self.z).query(at, distance_upper_bound=beyond)[0])
+        near = at[at_known]
+        log_density = self._rest(near) - 0.5 * (near**2).sum(1)
+        mass = np.zeros(len(at))
+        mass[at_known] = np.exp(log_density - log_density.max())
+        own = mass.reshape(N_ALONG_SPACE, -1).sum(1)
+        made = Marginal.of_density(self.names[j], self.centre[j] + length * axes[0], own)
+        mass = mass / mass.sum()
+        apart = (at - mass @ at) @ self.basis.T
+        return made, (mass[:, None] * apart).T @ apart
+
+    @functools.cached_property
+    def _rest(self) -> Hermite:
+        """Of the log density, once a normal's is taken off. Along the columns of `basis`: across
+        the mode other scales would break its slopes."""
+        at = self.z * np.where(self.z > 0, self.scales[1], self.scales[0])
+        assert self.slopes is not None
+        return Hermite(at, self.values + 0.5 * (at**2).sum(1), self.slopes + at)
+
+    # --- a design -----------------------------------------------------------------------------
+
     def _of_design(self, j: int) -> Marginal:
+        """That of the split normal, times the mean weight of its draws where hyperparameter `j` has
+        this value: a regression on it, as smooth as `BANDWIDTH` of its standard deviations."""
+        split = self._of_split_normal(j)
+        draws, weights = self._weighted
+        own, sd = draws @ self.basis[j] + self.centre[j], math.sqrt(self._split_cov[j, j])
+        cells = np.linspace(own.min(), own.max(), N_CELLS)
+        width = cells[1] - cells[0]
+        reach = math.ceil(5 * BANDWIDTH * sd / width)
+        kernel = np.exp(-0.5 * (width * np.arange(-reach, reach + 1) / (BANDWIDTH * sd)) ** 2)
+        at = np.rint((own - cells[0]) / width).astype(int)
+        sums = (np.bincount(at, of, N_CELLS) for of in (weights, np.ones_like(weights)))
+        top, bottom = (np.convolve(one, kernel, "same") for one in sums)
+        among = bottom > 1e-3  # draws
+        mean_weight = np.interp(split.grid, cells[among], top[among] / bottom[among])
+        densities = split.densities * mean_weight
+        return Marginal.of_density(self.names[j], split.grid, densities)
+
+    @functools.cached_property
+    def _weighted(self) -> tuple[Float[np.ndarray, "draws hyper"], Float[np.ndarray, " draws"]]:
+        """Draws of the split normal, along the columns of `basis`, and their weights under the
+        smooth function through what is known; all equal where these say nothing."""
+        below = self.scales[0] / self.scales.sum(0)  # the share of its mass below the mode
+        share = sobol(np.random.default_rng(0), N_DRAWS, self.k)
+        is_low = share < below
+        tail = np.where(is_low, 0.5 * share / below, 0.5 * (1 - share) / (1 - below))
+        z = np.where(is_low, 1.0, -1.0) * normal_quantile(tail)
+        draws = z * np.where(is_low, self.scales[0], self.scales[1])
+        if self.slopes is None:
+            return draws, np.ones(N_DRAWS)
+        with np.errstate(all="ignore"):
+            log_weights = self._rest(draws) - 0.5 * (draws**2).sum(1) + 0.5 * (z**2).sum(1)
+            weights = np.exp(log_weights - log_weights.max())
+            weights = weights / weights.mean()
+            if not 1 / (weights**2).mean() > LEAST_SHARE:
+                weights = np.ones(N_DRAWS)
+        return draws, weights
+
+    @functools.cached_property
+    def _split_cov(self) -> Matrix:
+        apart = np.diff(self.scales, axis=0)[0]
+        variances = (1 - 2 / math.pi) * apart**2 + self.scales.prod(0)
+        return (self.basis * variances) @ self.basis.T
+
+    @functools.cached_property
+    def _design_cov(self) -> Matrix:
+        """Of the split normal, and by how much the weights change that of its draws."""
+        draws, weights = self._weighted
+        changed = np.cov(draws.T, aweights=weights, ddof=0) - np.cov(draws.T, ddof=0)
+        return self._split_cov + self.basis @ changed @ self.basis.T
+
+    def _of_split_normal(self, j: int) -> Marginal:
         """A sum of independent split normals: their masses on one grid, convolved."""
         from scipy.special import ndtr
 
-        sd = math.sqrt(self.cov[j, j])
+        sd = math.sqrt(self._split_cov[j, j])
         width = 2 * REACH * sd / (N_CELLS - 1)
         cells = width * (np.arange(N_CELLS) - N_CELLS // 2)
         total = np.zeros(N_CELLS)
