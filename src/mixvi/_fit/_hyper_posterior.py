@@ -157,8 +157,8 @@ class HyperPosterior:
         if self.open_names:
             said.append(
                 "the evidence does not fall (or has no modes where it should) along "
-                f"{listed(list(self.open_names))}, so its posterior may be improper: give it a "
-                "prior (hyper_prior=)"
+                f"{listed(list(self.open_names))}, so its posterior may be improper, or reach "
+                "farther than the design: give it a prior (hyper_prior=)"
             )
         if self.n_lost:
             said.append(f"at {self.n_lost} points where mass may be there is no mode")
