@@ -1,5 +1,5 @@
-"""Cheap posteriors with exact moments, which join the `SHAPES` of `mixture_shapes.py`: hierarchies of
-few groups, by quadrature over `log tau`, and models of two parameters, on a grid."""
+"""Cheap posteriors with exact moments, which join the `SHAPES` of `mixture_shapes.py`: hierarchies
+of few groups, by quadrature over `log tau`, and models of two parameters, on a grid."""
 
 import math
 from collections.abc import Callable

@@ -6,9 +6,8 @@ Gaussian (`verdicts.py`), by leaving out one posterior, and a whole family of sh
 
 Mixtures of at most 2, 4, 8 and 16 components, from two keys, are fitted to the shapes of
 `mixture_shapes.py`, `mixture_models.py` and `mixtures.py` and to posteriors that NUTS has judged.
-Where fewer components come back than were allowed, more would be the same fit, and are left away. A
-fit is bad where a mean is off by over 0.5 sd or an sd by over 1.5 times; good where by less than 0.2
-and 1.15.
+Where fewer components come back than were allowed, more would be the same fit, and are left away.
+Bad: a mean is off by over 0.5 sd or an sd by over 1.5 times. Good: by less than 0.2 and 1.15.
 """
 
 import argparse

@@ -41,6 +41,7 @@ class Thresholds:
 
 DEFAULT_THRESHOLDS = Thresholds()
 # A mixture has been fitted until draws near it find little: of what is left they see less still.
+# Learnt from other posteriors, limits were no better (`benchmarks/mixture_verdicts.py`).
 MIXTURE_THRESHOLDS = Thresholds(weigh=(0.2, 1.15), reject=(0.4, 1.25))
 
 
