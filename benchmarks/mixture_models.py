@@ -230,4 +230,4 @@ TWO: dict[str, tuple] = {
 }
 for name, given in TWO.items():
     init = (0.5, 0.2) if name.startswith("a product") else (0.0, 0.0)
-    add("two", name, lambda g=given, i=init: by_grid(*g, init=i))
+    add("two parameters", name, lambda g=given, i=init: by_grid(*g, init=i))
