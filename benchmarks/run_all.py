@@ -66,6 +66,7 @@ HARD = {
     "Mixtures beside the best Gaussian": ["mixtures.py"],
     "The verdict for mixtures, leaving one posterior out": ["mixture_verdicts.py"],
     "Hyperparameters integrated, against NUTS": ["nested.py"],
+    "Quantiles that weighted draws have corrected": ["marginals.py"],
 }
 PAGES = {
     "core": ("core", CORE, "bench"),

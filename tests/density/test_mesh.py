@@ -5,6 +5,7 @@ import os
 import socket
 import subprocess
 import sys
+from concurrent.futures import ThreadPoolExecutor
 
 import numpy as np
 import pytest
@@ -76,16 +77,19 @@ print(json.dumps([len(jax.devices()), len(data["x"].addressable_shards), fits(da
 """
 
 
-def started(code: str, *arguments: str, **flags: str) -> subprocess.Popen:
+def told(code: str, processes: list[list[str]], **flags: str) -> list:
+    """What each of the processes prints. Both are read while both run: one that waits for a reader
+    keeps the other one waiting."""
     env = {name: value for name, value in os.environ.items() if name != "XLA_FLAGS"} | flags
-    pipes = {"stdout": subprocess.PIPE, "stderr": subprocess.PIPE, "text": True, "env": env}
-    return subprocess.Popen([sys.executable, "-c", PROBLEM + code, *arguments], **pipes)
 
+    def ran(arguments: list[str]) -> list:
+        command = [sys.executable, "-c", PROBLEM + code, *arguments]
+        ended = subprocess.run(command, capture_output=True, text=True, env=env, timeout=240)
+        assert ended.returncode == 0, ended.stderr[-3000:]
+        return json.loads(ended.stdout.splitlines()[-1])
 
-def told(process: subprocess.Popen) -> list:
-    out, err = process.communicate(timeout=240)
-    assert process.returncode == 0, err[-3000:]
-    return json.loads(out.splitlines()[-1])
+    with ThreadPoolExecutor(len(processes)) as side_by_side:
+        return list(side_by_side.map(ran, processes))
 
 
 def assert_same(some: list, others: list, tol: float) -> None:
@@ -99,7 +103,7 @@ def assert_same(some: list, others: list, tol: float) -> None:
 @pytest.mark.parametrize("x64", [True, False])
 def test_four_devices_say_what_one_says(x64):
     flag = "--xla_force_host_platform_device_count=4"
-    n, n_shards, laid_out, whole = told(started(ONE_PROCESS.format(x64=x64), XLA_FLAGS=flag))
+    [(n, n_shards, laid_out, whole)] = told(ONE_PROCESS.format(x64=x64), [[]], XLA_FLAGS=flag)
     assert (n, n_shards) == (4, 4)
     assert_same(laid_out, whole, 1e-10)
 
@@ -109,8 +113,8 @@ def test_two_processes_say_what_one_says():
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = str(free.getsockname()[1])
-    first, second = (told(one) for one in [started(TWO_PROCESSES, k, port) for k in "01"])
+    first, second = told(TWO_PROCESSES, [["0", port], ["1", port]])
     assert first == second  # to the last bit
     assert first[:2] == [2, 1]  # each holds half of the rows
     print_one = "print(json.dumps(fits({'x': x, 'y': y})))"
-    assert_same(first[2], told(started(print_one)), 1e-10)
+    assert_same(first[2], told(print_one, [[]])[0], 1e-10)

@@ -2,12 +2,15 @@
 
 import jax
 import jax.numpy as jnp
+import matplotlib.pyplot as plt
 import numpy as np
 import pytest
 from scipy import integrate, stats
 
 import mixvi
-from mixvi._judge._tilted import hermite, log_tilt, tilt_at
+from mixvi import plots
+from mixvi._judge._tilted import believed, hermite, log_tilt, tilt_at
+from mixvi.interop import pandas as mixvi_pandas
 
 PROBS = np.array([0.025, 0.05, 0.25, 0.5, 0.75, 0.95, 0.975])
 
@@ -34,16 +37,21 @@ def test_polynomials_are_orthonormal():
     np.testing.assert_allclose((mass[:, None] * basis).T @ basis, np.eye(basis.shape[1]), atol=1e-9)
 
 
+def tilt(u, log_ratio):
+    weights = believed(log_ratio)
+    return None if weights is None else log_tilt(u, weights)
+
+
 def test_a_tilt_finds_a_shift_and_leaves_noise_alone():
     rng = np.random.default_rng(0)
     u = rng.standard_normal(4000)
-    a = log_tilt(u, 0.3 * u)  # N(0.3, 1)
+    a = tilt(u, 0.3 * u)  # N(0.3, 1)
     at = np.linspace(-3, 3, 13)
     ratio = stats.norm.pdf(at, 0.3) / stats.norm.pdf(at)
     np.testing.assert_allclose(tilt_at(at, a), ratio, rtol=0.1)
-    assert log_tilt(u, np.zeros(4000)) is None
-    assert log_tilt(u, 0.3 * rng.standard_normal(4000)) is None
-    assert log_tilt(u, 6 * rng.standard_normal(4000)) is None  # k-hat
+    assert tilt(u, np.zeros(4000)) is None
+    assert tilt(u, 0.3 * rng.standard_normal(4000)) is None
+    assert tilt(u, 6 * rng.standard_normal(4000)) is None  # k-hat
 
 
 def skewed(x):
@@ -87,6 +95,31 @@ def test_a_skewed_posterior_is_nearer_when_corrected(family):
     low, high = corrected.hdi(0.9)
     assert own.cdf(high) - own.cdf(low) == pytest.approx(0.9, abs=0.02)
     assert corrected.density(low) == pytest.approx(corrected.density(high), rel=0.02)
+
+
+def test_summary_and_picture_show_the_corrected_ones():
+    """Laplace's Gaussian over log(rate) is too narrow to the left; b is a normal, and stays."""
+    start = {"b": 0.0, "rate": 1.0}
+    post = mixvi.laplace(skewed, start, constraints={"rate": "positive"}, diagnostics=4000)
+    rate, own = post.marginal("rate"), Exact()
+    assert rate.corrected
+    assert not post.marginal("b").corrected
+    lines = {line.split()[0]: line.split() for line in post.summary().splitlines() if line}
+    shown = np.array(lines["rate"][-3:], float)
+    np.testing.assert_allclose(shown, rate.quantiles([0.05, 0.5, 0.95]), rtol=1e-3)
+    off = np.abs(np.log(shown / own.ppf([0.05, 0.5, 0.95])))
+    assert off.max() < np.abs(np.log(post.quantiles(0.05)["rate"] / own.ppf(0.05)))
+    assert lines["rate"][1] == "*"
+    assert lines["*"][1:3] == ["quantiles", "corrected"]
+    assert lines["b"][1] != "*"
+    assert "quantiles corrected" in post._repr_html_()
+    axes = plots.marginals(post)
+    assert [len(one.lines) for one in axes] == [1, 2]
+    at, density = axes[1].lines[0].get_data()
+    np.testing.assert_allclose(density, rate.density(at), atol=1e-6)
+    plt.close()
+    frame = mixvi_pandas.summary(post)
+    np.testing.assert_allclose(frame.loc["rate"].iloc[-3:], rate.quantiles([0.05, 0.5, 0.95]))
 
 
 def test_bounded_parameters_have_their_own_units():

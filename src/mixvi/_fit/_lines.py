@@ -21,10 +21,15 @@ def lines_of(head: str, rows: list[Row]) -> list[str]:
     return [f"{name:<{width}}" + "".join(f" {one:>10}" for one in cells) for name, cells in whole]
 
 
+def n_shown(n: int, most: int) -> int:
+    """Rows of a table that has `most` lines, one of which may have to say how many are left out."""
+    return n if n <= most else most - 1
+
+
 def shortened(table: Table, most: int) -> tuple[list[Row], str]:
     """As text, and a word on those that are left out."""
     names, columns = table
-    shown = len(names) if len(names) <= most else most - 1
+    shown = n_shown(len(names), most)
     rows = [(names[i], [f"{number:.4g}" for number in columns[i]]) for i in range(shown)]
     left = len(names) - shown
     return rows, f"... and {left} more: summary(most=...), .mean, .quantiles" if left else ""

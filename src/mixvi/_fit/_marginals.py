@@ -1,5 +1,6 @@
 """`post.marginal`: the distribution of one parameter, in the user's own units."""
 
+from collections.abc import Iterable
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -8,7 +9,7 @@ from jaxtyping import Float
 from .._density._kinds import Free, Interval, Kind
 from .._density._structure import listed
 from .._errors import InputError
-from .._judge._tilted import log_tilt, tilt_at
+from .._judge._tilted import Weights, believed, log_tilt, tilt_at
 from .._law._curve import Marginal
 from .._law._mixture import Law
 from ._weights import ImportanceWeights
@@ -47,16 +48,34 @@ def marginal_of(post: Any, name: str, weighted: Any) -> Marginal:
     if place.at is None:
         return _of_draws(post, name, index)
     law = post.law.marginal(np.array([place.at]))
+    known = _weighted(post, weighted)
+    return _made(name, law, place.kind, None if known is None else known.tilt(law, place.at))
+
+
+def corrected(post: Any, indices: Iterable[int]) -> dict[int, Marginal]:
+    """Of these parameters, those that weights of the fresh draws correct."""
+    found: dict[int, Marginal] = {}
+    if not post.law.is_sound or (known := _weighted(post, True)) is None:
+        return found
+    for index in indices:
+        place = place_of(post, index)
+        if place.at is None:
+            continue
+        law = post.law.marginal(np.array([place.at]))
+        if (tilt := known.tilt(law, place.at)) is not None:
+            found[index] = _made(post._shown.names[index], law, place.kind, tilt)
+    return found
+
+
+def _made(name: str, law: Law, kind: Kind, tilt: Float[np.ndarray, " degree"] | None) -> Marginal:
     grid = _grid(law)
-    known = _weighted(post, weighted, place.at)
-    if known is None:
-        densities, shares = np.exp(law.log_prob(grid[:, None])), below(law, grid)
-        made = Marginal(name, grid, densities, shares)
+    densities = np.exp(law.log_prob(grid[:, None]))
+    if tilt is None:
+        made = Marginal(name, grid, densities, below(law, grid))
     else:
-        tilt = tilt_at(_normal_score(law, grid), known)
-        densities = np.exp(law.log_prob(grid[:, None])) * tilt
+        densities = densities * tilt_at(_normal_score(law, grid), tilt)
         made = Marginal.of_density(name, grid, densities, corrected=True)
-    return made if isinstance(place.kind, Free) else _mapped(made, place.kind)
+    return made if isinstance(kind, Free) else _mapped(made, kind)
 
 
 def place_of(post: Any, index: int) -> Place:
@@ -71,26 +90,34 @@ def place_of(post: Any, index: int) -> Place:
     return Place(int(np.cumsum(bound.free.sizes)[leaf]) + index - int(ends[leaf]), kind)
 
 
-def _weighted(post: Any, given: Any, at: int) -> Float[np.ndarray, " degree"] | None:
-    """The correction that weighted draws ask for."""
+class Weighted(NamedTuple):
+    """Draws of the law, unbounded, and weights that make them the posterior's."""
+
+    points: Float[np.ndarray, "n dim"]
+    weights: Weights
+
+    def tilt(self, law: Law, at: int) -> Float[np.ndarray, " degree"] | None:
+        """What they ask for of one parameter, of which `law` is the marginal."""
+        u = _normal_score(law, self.points[:, at].astype(np.float64))
+        return log_tilt(u, self.weights, among=self.points.shape[1])
+
+
+def _weighted(post: Any, given: Any) -> Weighted | None:
+    """None where there are none, or none that can be believed."""
     if isinstance(given, bool):
         judged = post.judged
         if not given or judged is None or len(judged.z) != len(judged.log_p):
             return None
-        points, log_ratio = post.law.colour(judged.z), judged.log_p - judged.log_q
-    elif isinstance(given, ImportanceWeights):
-        points = post._flat(given.draws)
+        weights = believed(judged.log_p - judged.log_q)
+        return None if weights is None else Weighted(post.law.colour(judged.z), weights)
+    if isinstance(given, ImportanceWeights):
         with np.errstate(divide="ignore"):
-            log_ratio = np.log(given.weights)
-    else:
-        raise InputError(
-            "marginal: weighted must be True, False or what post.importance_weights(...) gave, "
-            f"not {type(given).__name__}."
-        )
-    if not np.isfinite(log_ratio).all():
-        return None
-    law = post.law.marginal(np.array([at]))
-    return log_tilt(_normal_score(law, points[:, at].astype(np.float64)), log_ratio)
+            weights = believed(np.log(given.weights))
+        return None if weights is None else Weighted(post._flat(given.draws), weights)
+    raise InputError(
+        "marginal: weighted must be True, False or what post.importance_weights(...) gave, "
+        f"not {type(given).__name__}."
+    )
 
 
 # --- the law's own ------------------------------------------------------------------------------

@@ -9,7 +9,8 @@ from .._arrays._draws import Quadrature
 from .._density._target import flatten, listed
 from ._lines import COLUMNS as COLUMNS
 from ._lines import SHOWN as SHOWN
-from ._lines import Table, lines_of, shortened, table_of
+from ._lines import Table, lines_of, n_shown, shortened, table_of
+from ._marginals import corrected
 
 
 def summary_of(post: Any, most: int, shown: Table | None = None) -> str:
@@ -17,9 +18,10 @@ def summary_of(post: Any, most: int, shown: Table | None = None) -> str:
     place of the parameters."""
     lines = [f"{post.verdict}", f"{post.status}", ""]
     lines += [f"{name:<13} {text}" for name, text in _facts(post)]
-    rows, more = shortened(shown or _parameters(post), most)
+    numbers, note = (shown, "") if shown else _parameters(post, most)
+    rows, more = shortened(numbers, most)
     lines += ["", *lines_of("parameter", rows)]
-    lines += [more] if more else []
+    lines += [one for one in (more, note) if one]
     if (hyper := post.hyper_posterior) is not None:
         lines += ["", *table_of("hyperparameter", *hyper.rows)]
     return "\n".join(lines)
@@ -27,12 +29,13 @@ def summary_of(post: Any, most: int, shown: Table | None = None) -> str:
 
 def html_of(post: Any, most: int, shown: Table | None = None) -> str:
     """For notebooks: nothing in it but text and tables."""
-    rows, more = shortened(shown or _parameters(post), most)
+    numbers, note = (shown, "") if shown else _parameters(post, most)
+    rows, more = shortened(numbers, most)
     return (
         f"<div><p><b>{escape(post.verdict)}</b><br/>{escape(post.status)}</p>"
         + table([([name], [text]) for name, text in _facts(post)])
         + table([(["parameter", *COLUMNS], []), *(([name], cells) for name, cells in rows)])
-        + (f"<p>{escape(more)}</p>" if more else "")
+        + "".join(f"<p>{escape(one)}</p>" for one in (more, note) if one)
         + _html_of_hyper(post)
         + "</div>"
     )
@@ -93,6 +96,22 @@ def _facts(post: Any) -> list[tuple[str, str]]:
     return facts
 
 
-def _parameters(post: Any) -> Table:
-    """The user's."""
-    return post._shown.names, np.stack([*post._moments, *post._quantiles(np.array(SHOWN))], 1)
+def _parameters(post: Any, most: int) -> tuple[Table, str]:
+    """The user's; and a word on the quantiles that weighted draws have corrected."""
+    names = list(post._shown.names)
+    columns, made = numbers_of(post, n_shown(len(names), most))
+    for index in made:
+        names[index] += " *"
+    whose = "the Gaussian's" if len(post.law.weights) == 1 else "the mixture's"
+    note = f"* quantiles corrected by weighted draws; mean and std are {whose}"
+    return (names, columns), note if made else ""
+
+
+def numbers_of(post: Any, n_corrected: int) -> tuple[np.ndarray, list[int]]:
+    """A row for every parameter: its mean, standard deviation and quantiles. And which of the first
+    `n_corrected` have quantiles that weighted draws have corrected."""
+    columns = np.stack([*post._moments, *post._quantiles(np.array(SHOWN))], 1)
+    made = corrected(post, range(n_corrected))
+    for index, marginal in made.items():
+        columns[index, -len(SHOWN) :] = marginal.quantiles(SHOWN)
+    return columns, list(made)

@@ -11,12 +11,14 @@ their errors of what the draws say:
     m_k = sum_s (w_s - 1/n) h_k(u_s),    s_k^2 = sum_s (w_s - 1/n)^2 h_k(u_s)^2
     |E_r h_k - m_k| <= s_k
 
-and nothing is corrected unless one of them is beyond what is luck, `|m_k| > 3 s_k`. The same draws
-without weights are taken off, so that equal weights say nothing at all: a Gaussian target is not
-touched. The dual is a convex function of `a` with the penalty `sum_k s_k |a_k|`.
+and nothing is corrected unless one of them is beyond what is luck, `|m_k| > c s_k`: c is 3 for one
+parameter, and more where several are looked at (Bonferroni). The same draws without weights are
+taken off, so that equal weights say nothing at all: a Gaussian target is not touched. The dual is a
+convex function of `a` with the penalty `sum_k s_k |a_k|`.
 """
 
 import math
+from typing import NamedTuple
 
 import numpy as np
 from jaxtyping import Float
@@ -29,8 +31,8 @@ DEGREE, REACH = 6, 5.0
 N_POINTS = 1001
 # Effective draws below which nothing is corrected.
 FEWEST = 100.0
-# Standard errors beyond which a moment is not luck, and log ratios that do not vary.
-BY_LUCK, CONSTANT = 3.0, 1e-6
+# A normal's mass beyond three standard deviations to one side; log ratios that do not vary.
+BEYOND, CONSTANT = 0.5 * math.erfc(3.0 / math.sqrt(2.0)), 1e-6
 # The largest difference of the shares below any value that two halves of the draws may show.
 HALVES_DIFFER = 0.05
 
@@ -39,19 +41,39 @@ Draws = Float[np.ndarray, " n"]
 Coefficients = Float[np.ndarray, " degree"]
 
 
-def log_tilt(u: Draws, log_ratio: Draws) -> Coefficients | None:
-    """The coefficients; None where the draws do not agree with themselves or say nothing."""
-    if np.ptp(log_ratio) < CONSTANT:
+def by_luck(among: int) -> float:
+    """Standard errors that one of so many goes beyond as seldom as one alone goes beyond three."""
+    from scipy.special import ndtri  # takes 0.1 s, and few need it
+
+    return float(-ndtri(BEYOND / among))
+
+
+class Weights(NamedTuple):
+    """Smoothed weights of draws that can be believed; and of two halves of them. Draws that come in
+    order, component by component, are dealt out in turn."""
+
+    whole: Draws
+    halves: tuple[Draws, Draws]
+
+
+def believed(log_ratio: Draws) -> Weights | None:
+    """None where they vary too much, or not at all."""
+    if not np.isfinite(log_ratio).all() or np.ptp(log_ratio) < CONSTANT:
         return None
-    weights, khat = psis(log_ratio)
-    if not khat < WEIGHTS_WORK or not 1 / (weights**2).sum() >= FEWEST:
+    whole, khat = psis(log_ratio)
+    if not khat < WEIGHTS_WORK or not 1 / (whole**2).sum() >= FEWEST:
         return None
-    wanted, error = _moments(u, weights)
-    if (np.abs(wanted) <= BY_LUCK * error).all():
+    return Weights(whole, (psis(log_ratio[0::2])[0], psis(log_ratio[1::2])[0]))
+
+
+def log_tilt(u: Draws, weights: Weights, among: int = 1) -> Coefficients | None:
+    """The coefficients; None where the draws say nothing or do not agree with themselves. `among`:
+    parameters that are looked at."""
+    wanted, error = _moments(u, weights.whole)
+    if (np.abs(wanted) <= by_luck(among) * error).all():
         return None
     found = _fitted(wanted, error)
-    # Draws that come in order, component by component, are dealt out in turn.
-    halves = [_moments(u[first::2], psis(log_ratio[first::2])[0]) for first in (0, 1)]
+    halves = [_moments(u[first::2], half) for first, half in enumerate(weights.halves)]
     shares = [_shares(_fitted(*one)) for one in halves]
     return None if np.abs(shares[0] - shares[1]).max() > HALVES_DIFFER else found
 

@@ -14,6 +14,7 @@ from .._arrays._roots import covariance_of
 from .._density._kinds import Free, Interval, Kind
 from .._density._target import listed
 from .._errors import InputError
+from .._fit._marginals import corrected
 from .._fit._posterior import Posterior
 from .._fit._weights import ImportanceWeights
 from .._law._mixture import Law
@@ -290,8 +291,9 @@ def marginals(
     post: Posterior, names: list[str] | None = None, beside: Posterior | None = None
 ) -> Any:
     """Every parameter's density, at most eight at a time, by the names and on the scales of
-    `summary()`: a bounded parameter has the density of the transformed normal. Entries of a simplex
-    or of an ordered vector are shown by histograms of draws.
+    `summary()`: a bounded parameter has the density of the transformed normal. Where weighted draws
+    correct it, the corrected density is drawn (`post.marginal`), and the law's own is dotted.
+    Entries of a simplex or of an ordered vector are shown by histograms of draws.
 
     **Arguments:** `names` chooses parameters (the first eight when left out). `beside` is another
     posterior of the same parameters, such as `mixvi.laplace(log_density, init)`; dashed.
@@ -317,17 +319,24 @@ def marginals(
     for axes in grid.flat[len(names) :]:
         axes.axis("off")
     panels = grid.flat[: len(names)]
+    by_weights = corrected(post, indices)
     for k, axes in enumerate(panels):
         shown = [_shown(post, indices[k])]
-        _density(axes, shown[0], color="C0", label=post.family)
+        if (weighted := by_weights.get(indices[k])) is None:
+            _density(axes, shown[0], color="C0", label=post.family)
+        else:
+            axes.plot(weighted.grid, weighted.densities, color="C0", label="by weighted draws")
+            _density(axes, shown[0], color="C0", ls=":", lw=1.2, label=post.family)
         if beside is not None:
             shown += [_shown(beside, others[k])]
             _density(axes, shown[1], color="C1", ls="--", label=beside.family)
         axes.set_xlim(_view(*shown))
         axes.set_ylim(bottom=0)
         axes.set_xlabel(names[k])
-    if beside is not None:
-        panels[0].legend(frameon=False, fontsize="small")
+    explained = {0} if beside is not None else set()
+    explained |= set([k for k in range(len(names)) if indices[k] in by_weights][:1])
+    for k in explained:
+        panels[k].legend(frameon=False, fontsize="small")
     figure.tight_layout()
     return panels
 
