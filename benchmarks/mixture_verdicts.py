@@ -84,9 +84,16 @@ def row(name: str, kind: str, shape: Shape, n: int, key: int) -> dict:
         "sd_off": float(np.maximum(ratio, 1 / ratio).max()),
         "told": told(post),
         "trust": post.trust,
-        "verdict": post.verdict,
+        "word": post.verdict.split(":")[0],
         "seconds": round(seconds, 3),
     }
+
+
+def short(one):
+    """Five digits are enough: all rows are to stay below half a megabyte."""
+    if isinstance(one, dict):
+        return {key: short(value) for key, value in one.items()}
+    return float(f"{one:.5g}") if isinstance(one, float) else one
 
 
 def rows() -> list[dict]:
@@ -114,7 +121,7 @@ def collect(names: list[str]) -> None:
                     warnings.simplefilter("ignore")
                     last = row(name, kind, shape, n, key)
                 with ROWS.open("a", encoding="utf-8") as file:
-                    file.write(json.dumps(last) + "\n")
+                    file.write(json.dumps(short(last), separators=(",", ":")) + "\n")
                 off = f"{last['mean_off']:.2f} {last['sd_off']:.2f}"
                 print(name, key, n, last["components"], off, last["trust"], file=sys.stderr)
 
@@ -219,7 +226,7 @@ def line_of(row: dict) -> str:
     return (
         f"- {row['name']}, {row['components']} components, key {row['key']}: mean off "
         f"{row['mean_off']:.2f} sd, sd off {row['sd_off']:.2f} times{seen}; "
-        f'"{row["verdict"].split(":")[0]}"'
+        f'"{row["word"]}"'
     )
 
 

@@ -42,7 +42,7 @@ GOOD_TO = (0.1, 1.1)
 
 def profiled(density: Density, mean: Vector, root: Root, fresh: Judged) -> Judged:
     """`fresh`, with what the profile of a parameter that rules others adds to its moments."""
-    if fresh.diagnosis.moments is None or not _is_apt(density, root, fresh):
+    if fresh.diagnosis.moments is None or not _is_apt(root, density, fresh):
         return fresh
     j = ruling(fresh, root)
     if j is None or (told := marginal(density, mean, root, j)) is None:
@@ -57,7 +57,7 @@ def profiled_mixture(
     it show (`root`, `its_fresh`): draws of the mixture follow the widths as far as it goes. Given
     the parameter the rest need not be near a Gaussian, which moves the centre; a neck that the
     mixture leaves out makes the marginal wider, and only that counts."""
-    if fresh.diagnosis.moments is None or not _is_apt(density, root, its_fresh):
+    if fresh.diagnosis.moments is None or not _is_apt(root, density, its_fresh):
         return fresh
     j = ruling(its_fresh, root)
     if j is None or (told := marginal(density, law.mean, dense(law.root), j)) is None:
@@ -65,7 +65,7 @@ def profiled_mixture(
     return _and(fresh, j, 0.0, max(told[1], 1.0))
 
 
-def _is_apt(density: Density, root: Root, fresh: Judged) -> TypeGuard[np.ndarray]:
+def _is_apt(root: Root, density: Density, fresh: Judged) -> TypeGuard[np.ndarray]:
     if not isinstance(root, np.ndarray) or root.ndim != 2 or len(fresh.z) != len(fresh.log_p):
         return False
     return 1 < len(root) <= MOST_PROFILED and not (density.log_concave or density.in_pieces)
