@@ -90,10 +90,10 @@ def row(name: str, kind: str, shape: Shape, n: int, key: int) -> dict:
 
 
 def short(one):
-    """Five digits are enough: all rows are to stay below half a megabyte."""
+    """Four digits are enough: all rows are to stay below half a megabyte."""
     if isinstance(one, dict):
         return {key: short(value) for key, value in one.items()}
-    return float(f"{one:.5g}") if isinstance(one, float) else one
+    return float(f"{one:.4g}") if isinstance(one, float) else one
 
 
 def rows() -> list[dict]:
