@@ -83,17 +83,16 @@ def row(name: str, kind: str, shape: Shape, n: int, key: int) -> dict:
         "mean_off": float(np.abs((post.flat_mean - shape.mean) / shape.sd).max()),
         "sd_off": float(np.maximum(ratio, 1 / ratio).max()),
         "told": told(post),
-        "trust": post.trust,
         "word": post.verdict.split(":")[0],
         "seconds": round(seconds, 3),
     }
 
 
 def short(one):
-    """Four digits are enough: all rows are to stay below half a megabyte."""
+    """Five digits are enough: all rows are to stay below half a megabyte."""
     if isinstance(one, dict):
         return {key: short(value) for key, value in one.items()}
-    return float(f"{one:.4g}") if isinstance(one, float) else one
+    return float(f"{one:.5g}") if isinstance(one, float) else one
 
 
 def rows() -> list[dict]:
@@ -123,7 +122,7 @@ def collect(names: list[str]) -> None:
                 with ROWS.open("a", encoding="utf-8") as file:
                     file.write(json.dumps(short(last), separators=(",", ":")) + "\n")
                 off = f"{last['mean_off']:.2f} {last['sd_off']:.2f}"
-                print(name, key, n, last["components"], off, last["trust"], file=sys.stderr)
+                print(name, key, n, last["components"], off, last["word"], file=sys.stderr)
 
 
 # --- thresholds -------------------------------------------------------------------------------
