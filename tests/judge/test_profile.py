@@ -155,12 +155,12 @@ def test_a_mixture_is_told_of_the_neck_that_it_leaves_out(apart):
     that is too wide is left to the draws."""
     root = np.diag([0.6, *5 * [0.9]])
     its = judged(Funnel(), np.zeros(6), root, 0, 1000, all_of_them=True)
-    means = np.zeros((2, 6))
+    one, means = Gaussian(np.zeros(6), root), np.zeros((2, 6))
     means[:, 0] = -apart, apart
     law = GaussianMixture(np.full(2, 0.5), tuple(Gaussian(mean, root) for mean in means))
     no_error = Moments(0.2, 0.05, 0.0, 0.01, 1, 1.0, 0.01, 1, 0.0)
     fresh = dataclasses.replace(its, diagnosis=dataclasses.replace(its.diagnosis, moments=no_error))
-    told = profiled_mixture(Funnel(), law, fresh, root, its).diagnosis.moments
+    told = profiled_mixture(Funnel(), law, fresh, one, lambda: its).diagnosis.moments
     ratio = WIDTH / math.hypot(0.6, apart)
     if ratio > 1.1:
         assert told.sd_ratio == pytest.approx(ratio, rel=0.02)

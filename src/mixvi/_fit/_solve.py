@@ -8,6 +8,7 @@ family "auto" . Laplace, and on only while there is something to gain
 """
 
 import dataclasses
+import functools
 import math
 from collections.abc import Sequence
 
@@ -26,6 +27,7 @@ from .._judge._mixture import with_moments, with_moments_of_mixture
 from .._judge._modes import Mode
 from .._judge._profile import profiled, profiled_mixture
 from .._judge._verdict import REJECT, is_sure, judge
+from .._law._gaussian import Gaussian
 from .._law._mixture import GaussianMixture
 from .._watch import FAMILY, MODE, VERDICT, keep, stage
 from ._around import around
@@ -119,10 +121,9 @@ def _with_moments(case: Case, fitted: Fitted, elsewhere: Elsewhere, one: Fitted)
         with stage(VERDICT):
             told = with_moments_of_mixture(*around, lambda said: is_sure(said, subject, elsewhere))
             if judge(subject, told.diagnosis, elsewhere).level != REJECT:
-                its = one.gaussian(case.found)
-                more = (options.key, options.n_fresh, one.judged)
-                seen = judged(around[0], *its, *more, all_of_them=True)
-                told = profiled_mixture(around[0], law, told, its[1], seen)
+                its, more = one.gaussian(case.found), (options.key, options.n_fresh, one.judged)
+                draws = functools.partial(judged, around[0], *its, *more, all_of_them=True)
+                told = profiled_mixture(around[0], law, told, Gaussian(*its), draws)
         return dataclasses.replace(fitted, judged=told)
     with stage(VERDICT):
         told = with_moments(
