@@ -82,11 +82,6 @@ def row(problem: Problem, method: str) -> dict:
     mean, sd = np.array(truth["mean"]), np.array(truth["sd"])
     elbo, se, n_fresh = fresh_elbo(problem, post)
     ratio = post.flat_std / sd
-    judged = post.judged.diagnosis if post.judged else None
-    told = None
-    if judged is not None:
-        share = post.elsewhere.share
-        told = {"diagnosis": dataclasses.asdict(judged), "other_modes": share}
     return {
         "name": problem.name,
         "method": method,
@@ -110,8 +105,16 @@ def row(problem: Problem, method: str) -> dict:
         "status": post.status,
         "verdict": post.verdict,
         "trust": post.trust,
-        "told": told,
+        "told": told(post),
     }
+
+
+def told(post) -> dict | None:
+    """The numbers that its verdict is made of."""
+    if post.judged is None:
+        return None
+    judged = dataclasses.asdict(post.judged.diagnosis)
+    return {"diagnosis": judged, "other_modes": post.elsewhere.share}
 
 
 def rows(path: pathlib.Path = ROWS) -> list[dict]:

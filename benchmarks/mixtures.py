@@ -28,7 +28,7 @@ import numpy as np
 
 import fresh
 import mixvi
-from hard import reference
+from hard import reference, told
 from mixvi._judge._psis import psis
 from posteriors import PROBLEMS
 from problems import machine
@@ -172,6 +172,7 @@ def of_fit(shape: Shape, post: mixvi.Posterior, log_ratio: np.ndarray, log_z: fl
         "trust": post.trust,
         "gradients": post.stats.gradients,
         "verdict": post.verdict,
+        "told": told(post),
     }
     if shape.masses is not None:
         means = np.stack([one.mean for one in post.law.components])

@@ -64,6 +64,7 @@ HARD = {
     "Centred or not": ["centring.py"],
     "Few groups of few rows: trusted, but wrong": ["few_groups.py"],
     "Mixtures beside the best Gaussian": ["mixtures.py"],
+    "The verdict for mixtures, leaving one posterior out": ["mixture_verdicts.py"],
     "Hyperparameters integrated, against NUTS": ["nested.py"],
     "Posteriors of hyperparameters that are far from normal": ["rough_designs.py"],
     "Quantiles that weighted draws have corrected": ["marginals.py"],

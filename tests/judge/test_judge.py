@@ -330,6 +330,34 @@ def test_other_modes_in_the_verdict():
     assert said(elsewhere(0.5), accepts).level == "reject"
 
 
+def test_a_mixture_has_limits_of_its_own():
+    """Those of `benchmarks/mixture_verdicts.py`: draws see less of what a mixture leaves out."""
+    several = Subject(NAMES, "mixture", n_components=4)
+    for changes, alone, together in (
+        ({"sd_ratio": 1.14}, "trust", "trust"),
+        ({"sd_ratio": 1.16}, "trust", "weigh"),
+        ({"sd_ratio": 1.26}, "weigh", "reject"),
+        ({"mean_off": 0.19}, "trust", "trust"),
+        ({"mean_off": 0.21}, "trust", "weigh"),
+        ({"mean_off": 0.41}, "weigh", "reject"),
+    ):
+        assert said(**changes).level == alone
+        assert said(subject=several, **changes).level == together
+    (reason,) = said(subject=several, sd_ratio=1.2).reasons
+    assert (reason.test, reason.limit) == ("sd", 1.15)
+    assert "agree with the mixture" in said(subject=several).sentence
+
+
+def test_modes_of_which_none_is_listed_are_counted():
+    """A mixture that covers all that are listed, of many images."""
+    told = said(Elsewhere((), 14, 0.6), Subject(NAMES, "mixture", n_components=2))
+    assert told.sentence.startswith(
+        "Do not trust: 14 other modes seen, with about 60% of the mass;"
+    )
+    assert "does not reach them" in told.sentence
+    assert "nan" not in told.sentence
+
+
 def test_near_a_limit_the_word_is_not_sure():
     limit = DEFAULT_THRESHOLDS.weigh[1]
     subject, nowhere = Subject(NAMES, "full"), Elsewhere()

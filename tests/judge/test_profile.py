@@ -8,10 +8,21 @@ import numpy as np
 import pytest
 
 import few_groups
+import mixture_models
 import mixvi
 from mixvi._judge._diagnosis import Moments
 from mixvi._judge._fresh import judged
-from mixvi._judge._profile import _interpolated, _with, effects_of, marginal, profiled, ruling
+from mixvi._judge._profile import (
+    _interpolated,
+    _with,
+    effects_of,
+    marginal,
+    profiled,
+    profiled_mixture,
+    ruling,
+)
+from mixvi._law._gaussian import Gaussian
+from mixvi._law._mixture import GaussianMixture
 
 WIDTH = 1.3
 
@@ -136,3 +147,42 @@ def test_a_hierarchy_that_is_nearly_gaussian_stays_trusted():
     post = mixvi.fit(centred, {"mu": 0.0, "log_tau": 0.0, "theta": np.zeros(40)})
     assert post.trust == "trust"
     assert math.isfinite(post.khat)
+
+
+@pytest.mark.parametrize("apart", [0.2, 0.6, 1.5])
+def test_a_mixture_is_told_of_the_neck_that_it_leaves_out(apart):
+    """Two Gaussians along v, `apart` from its mean: the variance of v is known on both sides. One
+    that is too wide is left to the draws."""
+    root = np.diag([0.6, *5 * [0.9]])
+    its = judged(Funnel(), np.zeros(6), root, 0, 1000, all_of_them=True)
+    one, means = Gaussian(np.zeros(6), root), np.zeros((2, 6))
+    means[:, 0] = -apart, apart
+    law = GaussianMixture(np.full(2, 0.5), tuple(Gaussian(mean, root) for mean in means))
+    no_error = Moments(0.2, 0.05, 0.0, 0.01, 1, 1.0, 0.01, 1, 0.0)
+    fresh = dataclasses.replace(its, diagnosis=dataclasses.replace(its.diagnosis, moments=no_error))
+    told = profiled_mixture(Funnel(), law, fresh, one, lambda: its).diagnosis.moments
+    ratio = WIDTH / math.hypot(0.6, apart)
+    if ratio > 1.1:
+        assert told.sd_ratio == pytest.approx(ratio, rel=0.02)
+        assert told.sd_at == 0
+        assert told.mean_off == 0
+    else:
+        assert told is no_error
+
+
+def test_two_gaussians_on_a_centred_hierarchy_are_not_trusted():
+    """Means and sds by quadrature. Draws alone see a sixth of the error in `log tau`."""
+    _, make = mixture_models.SHAPES[
+        "hierarchy: 6-D, centred, y (3.0, 1.0, -2.0, 0.0), se (2.0, 1.0, 2.0, 3.0)"
+    ]
+    shape = make()
+    post = mixvi.fit(
+        shape.log_density, shape.init, shape.data, family=mixvi.Mixture(2), key=1, throw=False
+    )
+    assert len(post.law.weights) == 2
+    off = shape.sd[1] / post.flat_std[1]
+    assert off > 1.5
+    assert post.trust == "reject"
+    told = next(one for one in post.reasons if one.test == "sd")
+    assert told.parameter == post.names[1]
+    assert 1 + 0.7 * (off - 1) < told.value < off

@@ -8,6 +8,7 @@ family "auto" . Laplace, and on only while there is something to gain
 """
 
 import dataclasses
+import functools
 import math
 from collections.abc import Sequence
 
@@ -24,8 +25,9 @@ from .._judge._elsewhere import Setting, searched_elsewhere
 from .._judge._fresh import first_look, fresh_elbo, judged
 from .._judge._mixture import with_moments, with_moments_of_mixture
 from .._judge._modes import Mode
-from .._judge._profile import profiled
+from .._judge._profile import profiled, profiled_mixture
 from .._judge._verdict import REJECT, is_sure, judge
+from .._law._gaussian import Gaussian
 from .._law._mixture import GaussianMixture
 from .._watch import FAMILY, MODE, VERDICT, keep, stage
 from ._around import around
@@ -62,9 +64,10 @@ def solved(problem: Problem, warm: Posterior | None = None, seen: Sequence[Mode]
         elsewhere, modes = its_elsewhere, its_modes
     if fitted is None:
         return failure(case)
+    one = fitted
     if problem.options.mixture is not None and not fitted.found_nothing:
         fitted, elsewhere = mixed(case, fitted, elsewhere, [*modes, *seen], warm)
-    return finish(case, _with_moments(case, fitted, elsewhere), elsewhere)
+    return finish(case, _with_moments(case, fitted, elsewhere, one), elsewhere)
 
 
 Solution = tuple[Case, Fitted | None, Elsewhere, list[Mode]]
@@ -104,8 +107,8 @@ def tuned_case(problem: Problem, found: Laplace, tuned: Tuned) -> Case:
     return Case(dataclasses.replace(problem, **bound), found, tuned)
 
 
-def _with_moments(case: Case, fitted: Fitted, elsewhere: Elsewhere) -> Fitted:
-    """From as many draws as a steady word takes."""
+def _with_moments(case: Case, fitted: Fitted, elsewhere: Elsewhere, one: Fitted) -> Fitted:
+    """From as many draws as a steady word takes. `one`: the Gaussian that a mixture came from."""
     fresh, options = fitted.judged, case.options
     if fresh is None or not options.diagnostics or fresh.diagnosis.n_non_finite:
         return fitted
@@ -117,6 +120,10 @@ def _with_moments(case: Case, fitted: Fitted, elsewhere: Elsewhere) -> Fitted:
         around = (fitted.density(case), law, options.key, fresh, most)
         with stage(VERDICT):
             told = with_moments_of_mixture(*around, lambda said: is_sure(said, subject, elsewhere))
+            if judge(subject, told.diagnosis, elsewhere).level != REJECT:
+                its, more = one.gaussian(case.found), (options.key, options.n_fresh, one.judged)
+                draws = functools.partial(judged, around[0], *its, *more, all_of_them=True)
+                told = profiled_mixture(around[0], law, told, Gaussian(*its), draws)
         return dataclasses.replace(fitted, judged=told)
     with stage(VERDICT):
         told = with_moments(

@@ -9,12 +9,16 @@ taking the others for Gaussian at every stop (a nested Laplace approximation, as
 
 import dataclasses
 import math
+from collections.abc import Callable
+from typing import TypeGuard
 
 import numpy as np
 from jaxtyping import Float
 
-from .._arrays._roots import Root
+from .._arrays._roots import Root, dense
 from .._density._protocol import Density
+from .._law._gaussian import Gaussian
+from .._law._mixture import GaussianMixture
 from ._diagnosis import Moments
 from ._fresh import Judged
 
@@ -40,16 +44,44 @@ GOOD_TO = (0.1, 1.1)
 
 def profiled(density: Density, mean: Vector, root: Root, fresh: Judged) -> Judged:
     """`fresh`, with what the profile of a parameter that rules others adds to its moments."""
-    moments = fresh.diagnosis.moments
-    if not isinstance(root, np.ndarray) or root.ndim != 2 or len(fresh.z) != len(fresh.log_p):
+    if fresh.diagnosis.moments is None or len(fresh.z) != len(fresh.log_p):
         return fresh
-    apt = 1 < len(mean) <= MOST_PROFILED and not (density.log_concave or density.in_pieces)
-    if moments is None or not apt:
+    if not _is_apt(root, density):
         return fresh
     j = ruling(fresh, root)
     if j is None or (told := marginal(density, mean, root, j)) is None:
         return fresh
-    worse = _with(moments, j, *told)
+    return _and(fresh, j, *told)
+
+
+def profiled_mixture(
+    density: Density,
+    law: GaussianMixture,
+    fresh: Judged,
+    one: Gaussian,
+    draws: Callable[[], Judged],
+) -> Judged:
+    """The same of a mixture, along the parameter that rules as `draws` of the single Gaussian `one`
+    before it show: draws of the mixture follow the widths as far as it goes. Given the parameter
+    the rest need not be near a Gaussian, which moves the centre; a neck that the mixture leaves out
+    makes the marginal wider, and only that counts."""
+    if fresh.diagnosis.moments is None or not _is_apt(one.root, density):
+        return fresh
+    j = ruling(draws(), one.root)
+    if j is None or (told := marginal(density, law.mean, dense(law.root), j)) is None:
+        return fresh
+    return _and(fresh, j, 0.0, max(told[1], 1.0))
+
+
+def _is_apt(root: Root, density: Density) -> TypeGuard[np.ndarray]:
+    if not isinstance(root, np.ndarray) or root.ndim != 2:
+        return False
+    return 1 < len(root) <= MOST_PROFILED and not (density.log_concave or density.in_pieces)
+
+
+def _and(fresh: Judged, j: int, centre: float, sd: float) -> Judged:
+    assert fresh.diagnosis.moments is not None
+    worse = _with(fresh.diagnosis.moments, j, centre, sd)
     return dataclasses.replace(fresh, diagnosis=dataclasses.replace(fresh.diagnosis, moments=worse))
 
 

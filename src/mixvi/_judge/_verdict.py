@@ -41,6 +41,7 @@ class Thresholds:
 
 DEFAULT_THRESHOLDS = Thresholds()
 # A mixture has been fitted until draws near it find little: of what is left they see less still.
+# Learnt from other posteriors, limits were no better (`benchmarks/mixture_verdicts.py`).
 MIXTURE_THRESHOLDS = Thresholds(weigh=(0.2, 1.15), reject=(0.4, 1.25))
 
 
@@ -284,13 +285,13 @@ def explain_modes(elsewhere: Elsewhere, what: str = "Gaussian") -> str:
     """How many, how much of the mass, and what to do."""
     n, share = elsewhere.n_modes, elsewhere.share
     several = n > 1
-    far = max((mode.distance for mode in elsewhere.modes), default=math.nan)
-    near = min((mode.distance for mode in elsewhere.modes), default=math.nan)
-    where = f"{near:.0f} to {far:.0f}" if several and round(near) != round(far) else f"{far:.0f}"
-    said = (
-        f"{n} other mode{'s' * several} seen, with about {share:.0%} of the mass, {where} "
-        "standard deviations away; "
-    )
+    said = f"{n} other mode{'s' * several} seen, with about {share:.0%} of the mass"
+    # Of many images some are listed; a mixture may cover these and leave others out.
+    if elsewhere.modes:
+        near, far = (f"{end(one.distance for one in elsewhere.modes):.0f}" for end in (min, max))
+        where = f"{near} to {far}" if several and near != far else far
+        said += f", {where} standard deviations away"
+    said += "; "
     if what != "Gaussian":
         return f"{said}this {what} does not reach {'them' if several else 'it'}."
     said += "this Gaussian covers one mode only"
