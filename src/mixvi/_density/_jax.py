@@ -32,7 +32,7 @@ from ._captured import as_new
 from ._data import cast_leaves
 from ._memory import factorises, jaxpr_bytes, n_cores
 from ._protocol import Density, EvidenceSlopes
-from ._target import Target, closed_jaxprs, precision_scope, traced_in
+from ._target import Target, precision_scope, traced_in, with_own_constants
 
 # Reverse differentiation keeps what the function makes on its way, and as much again coming back.
 BACKWARD = 3
@@ -89,11 +89,8 @@ class Trace:
         self.batched: dict[Any, Callable] = {}
 
     def _on_device(self, closed: Any) -> tuple[Any, list]:
-        """The jaxpr, and its constants: copies, since a device may share what it is given. What is
-        inside holds copies, too."""
-        for one in closed_jaxprs(closed):
-            one.consts[:] = [np.array(c) if isinstance(c, np.ndarray) else c for c in one.consts]
-        return closed.jaxpr, self.put(closed.consts)
+        jaxpr, consts = with_own_constants(closed)
+        return jaxpr, self.put(consts)
 
     def put(self, arrays: Any) -> Any:
         """On the device, or the mesh; what is laid out there stays as it is."""
@@ -105,6 +102,8 @@ class Trace:
         )
 
     def shape(self, shape: tuple, dtype: Any, leaf: Any = None) -> jax.ShapeDtypeStruct:
+        with precision_scope(self.dtype):  # as JAX will take it
+            dtype = jax.dtypes.canonicalize_dtype(dtype, allow_extended_dtype=True)
         if self.whole is None:
             return jax.ShapeDtypeStruct(shape, dtype)
         laid_out = leaf.sharding if _is_laid_out(leaf) else self.whole

@@ -30,7 +30,7 @@ from ._captured import _Captured
 from ._linear_predictor import LinearPredictor, checked_rows, refuse_not_symmetric
 from ._protocol import STEP, Density
 from ._structure import Structure
-from ._target import Target, precision_scope, traced_in
+from ._target import Target, precision_scope, traced_in, with_own_constants
 
 LOG_2PI = math.log(2 * math.pi)
 FLOAT = np.dtype(np.float64)
@@ -150,8 +150,8 @@ def _called(function: Callable, eta: Any, extra: tuple) -> Any:
 
 
 def _on_device(closed: Any) -> tuple[Any, list]:
-    """The jaxpr, and its constants as arguments: copies, since a device may share what it gets."""
-    return closed.jaxpr, jax.device_put([np.array(one) for one in closed.consts])
+    jaxpr, consts = with_own_constants(closed)
+    return jaxpr, jax.device_put(consts)
 
 
 # Rows do not know of each other: the derivative along ones is every row's own.

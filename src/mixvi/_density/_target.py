@@ -95,6 +95,14 @@ def closed_jaxprs(made: Any) -> Iterator[Any]:
                     yield from closed_jaxprs(one)
 
 
+def with_own_constants(closed: Any) -> tuple[Any, list]:
+    """The jaxpr, and its constants: copies, since a device may share what it is given. What is
+    inside holds copies, too."""
+    for one in closed_jaxprs(closed):
+        one.consts[:] = [np.array(c) if isinstance(c, np.ndarray) else c for c in one.consts]
+    return closed.jaxpr, closed.consts
+
+
 @functools.partial(
     jtu.register_dataclass,
     data_fields=("arrays", "data", "theta"),
