@@ -1,7 +1,7 @@
 """The density of hyperparameters between the points where it is known.
 
-On a grid of up to three, the log density is `-|z|^2 / 2` and a smooth rest: splines go through
-that of one or two, and through that of three a function that has its slopes, too. Of a design, a
+On a grid of up to three, the log density is `-|z|^2 / 2` and a smooth rest: a spline goes through
+that of one, and through that of two or three a function that has its slopes, too. Of a design, a
 normal with other scales below and above its mode, axis by axis, whose draws such a function weighs.
 """
 
@@ -19,8 +19,11 @@ from ._hermite import Hermite
 # Values at which a marginal is tabulated, and those across.
 N_ALONG, N_ACROSS = 401, 201
 # The same in space, where a density as smooth as a normal is summed with steps of so many steps
-# of the grid; it counts as nothing so many of them from every point that is known.
-N_ALONG_SPACE, FINER, BEYOND = 121, 0.6, 2.0
+# of the grid.
+N_ALONG_SPACE, FINER = 121, 0.6
+# Steps of the grid from every point that is known at which a density counts as nothing: a walk has
+# ended before.
+BEYOND_PLANE, BEYOND_SPACE = 1.5, 2.0
 # Of sums of split normals: points and how many standard deviations they reach.
 N_CELLS, REACH = 4001, 8.0
 # Of a design: draws of the split normal, how smooth their mean weight is, in standard deviations,
@@ -94,11 +97,11 @@ class Surface:
         length = float(np.linalg.norm(self.basis[j]))
         along = self.basis[j] / length
         across = np.array([-along[1], along[0]])
-        ends = [(min(x), max(x)) for x in (self.z @ along, self.z @ across)]
+        beyond = BEYOND_PLANE * self.step
+        ends = [(min(x) - beyond, max(x) + beyond) for x in (self.z @ along, self.z @ across)]
         a, t = (np.linspace(*end, n) for end, n in zip(ends, (N_ALONG, N_ACROSS), strict=True))
-        at = a[:, None, None] * along + t[:, None] * across
-        log_density = self._between(at.reshape(-1, 2)).reshape(len(a), len(t))
-        mass = np.exp(log_density - log_density.max())
+        at = (a[:, None, None] * along + t[:, None] * across).reshape(-1, 2)
+        mass = self._mass(at, beyond).reshape(len(a), len(t))
         made = Marginal.of_density(self.names[j], self.centre[j] + length * a, mass.sum(1))
         mass = mass / mass.sum()
         first, second = a[:, None] + 0 * t, 0 * a[:, None] + t
@@ -108,8 +111,21 @@ class Surface:
         shared = np.einsum("at,at,at->", mass, steps[..., 0] - mean[0], steps[..., 1] - mean[1])
         return made, float(shared)
 
+    def _mass(self, at: Float[np.ndarray, "m k"], beyond: float) -> Float[np.ndarray, " m"]:
+        """The density, in some unit; nothing where no point that is known is near."""
+        from scipy.spatial import KDTree
+
+        is_near = np.isfinite(KDTree(self.z).query(at, distance_upper_bound=beyond)[0])
+        near = at[is_near]
+        rest = self._between(near) if self.slopes is None else self._rest(near)
+        log_density = rest - 0.5 * (near**2).sum(1)
+        mass = np.zeros(len(at))
+        mass[is_near] = np.exp(log_density - log_density.max())
+        return mass
+
     def _between(self, at: Float[np.ndarray, "m 2"]) -> Float[np.ndarray, " m"]:
-        """By a spline through the rest; where the grid has no point the nearest one's stands."""
+        """The rest by a spline, where slopes are not known; where the grid has no point the nearest
+        one's stands."""
         from scipy.interpolate import RectBivariateSpline
 
         places = np.rint(self.z / self.step).astype(int)
@@ -128,28 +144,21 @@ class Surface:
             axes[0], axes[1], rest, kx=max(degree[0], 1), ky=max(degree[1], 1)
         )
         inside = np.clip(at, [axis[0] for axis in axes], [axis[-1] for axis in axes])
-        found = spline(inside[:, 0], inside[:, 1], grid=False)
-        return found - 0.5 * (at**2).sum(1)
+        return spline(inside[:, 0], inside[:, 1], grid=False)
 
     def _of_space(self, j: int) -> tuple[Marginal, Matrix]:
         """Integrated over the planes on which hyperparameter `j` stands still, and the covariance
         of all three."""
-        from scipy.spatial import KDTree
-
         length = float(np.linalg.norm(self.basis[j]))
         # The first axis is that along which it changes.
         turn = np.linalg.qr(np.column_stack([self.basis[j], np.eye(3)]))[0]
         turn[:, 0] = self.basis[j] / length
-        turned, beyond = self.z @ turn, BEYOND * self.step
+        turned, beyond = self.z @ turn, BEYOND_SPACE * self.step
         low, high = turned.min(0) - beyond, turned.max(0) + beyond
         axes = [np.linspace(low[0], high[0], N_ALONG_SPACE)]
         axes += [np.arange(low[i], high[i], FINER * self.step) for i in (1, 2)]
         at = np.stack(np.meshgrid(*axes, indexing="ij"), -1).reshape(-1, 3) @ turn.T
-        at_known = np.isfinite(KDTree(self.z).query(at, distance_upper_bound=beyond)[0])
-        near = at[at_known]
-        log_density = self._rest(near) - 0.5 * (near**2).sum(1)
-        mass = np.zeros(len(at))
-        mass[at_known] = np.exp(log_density - log_density.max())
+        mass = self._mass(at, beyond)
         own = mass.reshape(N_ALONG_SPACE, -1).sum(1)
         made = Marginal.of_density(self.names[j], self.centre[j] + length * axes[0], own)
         mass = mass / mass.sum()
