@@ -181,3 +181,99 @@ def test_what_there_is_not_is_refused():
         post.marginal("a").quantiles(1.5)
     with pytest.raises(mixvi.InputError, match="between 0 and 1"):
         post.marginal("a").hdi(1.5)
+
+
+def nearly_normal(w):
+    return -0.5 * ((w - 0.5) ** 2).sum() - 0.02 * jnp.tanh(w).sum() ** 2
+
+
+def test_weights_of_another_posterior_are_refused():
+    other = mixvi.laplace(nearly_normal, np.zeros(2))
+    weights = other.importance_weights(5000, nearly_normal)
+    same_shape = mixvi.fit(lambda w: -0.5 * w @ w, np.zeros(2))
+    wider = mixvi.laplace(lambda w: -0.1 * ((w - other.mean) ** 2).sum(), np.zeros(2))
+    for post in (same_shape, wider):  # of another mean, of another spread
+        with pytest.raises(mixvi.InputError, match="another posterior: its draws are not of this"):
+            post.marginal("w[0]", weighted=weights)
+    other_shape = mixvi.fit(lambda w: -0.5 * w @ w, np.zeros(3))
+    unbelieved = weights._replace(weights=np.eye(1, 5000)[0])
+    for given in (weights, unbelieved):  # before k-hat is looked at
+        with pytest.raises(mixvi.InputError, match=r"another posterior: .*shape \(5000, 2\)"):
+            other_shape.marginal("w[0]", weighted=given)
+    with pytest.raises(mixvi.InputError, match="5000 draws and 4999 weights"):
+        other.marginal("w[0]", weighted=weights._replace(weights=weights.weights[1:]))
+
+
+@pytest.mark.parametrize("dtype", ["float32", "float64"])
+def test_own_weights_are_taken(dtype):
+    def rates(x):
+        return (3 * jnp.log(x["rate"]) - 2 * x["rate"]).sum() + nearly_normal(x["w"])
+
+    start = {"rate": np.ones(2), "w": np.zeros(3)}
+    post = mixvi.laplace(rates, start, constraints={"rate": "positive"}, dtype=dtype)
+    for key in range(5):
+        weights = post.importance_weights(2000, rates, key=key)
+        assert post.marginal("rate[0]", weighted=weights).corrected
+    post.marginal("rate[0]", weighted=post.importance_weights())
+
+
+def test_own_weights_of_a_mixture_are_taken():
+    def two(w):
+        return jnp.logaddexp(-0.5 * (w["a"] + 4) ** 2, -0.5 * (w["a"] - 4) ** 2 - 1.0)
+
+    post = mixvi.fit(two, {"a": 0.0}, family="mixture", n_restarts=4)
+    assert len(post.law.components) > 1
+    post.marginal("a", weighted=post.importance_weights(2000, two))
+
+
+@pytest.mark.parametrize("scale", [1.0, 100.0])
+def test_rounding_in_single_precision_corrects_nothing(scale):
+    root = np.random.default_rng(3).normal(size=(8, 8))
+    precision, mean = scale * (root @ root.T + np.eye(8)), np.arange(8.0) * 3
+    post = mixvi.fit(
+        lambda w: -0.5 * (w - mean) @ precision @ (w - mean), np.zeros(8), dtype="float32"
+    )
+    assert not any(post.marginal(name).corrected for name in post.names)
+    assert "corrected" not in post.summary()
+
+
+def test_what_is_more_than_rounding_corrects_in_single_precision():
+    start = {"b": 0.0, "rate": 1.0}
+    options = {"constraints": {"rate": "positive"}, "diagnostics": 4000, "dtype": "float32"}
+    assert mixvi.laplace(skewed, start, **options).marginal("rate").corrected
+
+
+def test_moments_of_a_heavy_tail_are_exact_where_nothing_is_corrected():
+    sd = 3.0
+    post = mixvi.fit(
+        lambda x: -0.5 * (jnp.log(x["t"]) / sd) ** 2 - jnp.log(x["t"]),
+        {"t": 1.0},
+        constraints={"t": "positive"},
+    )
+    found, exact = post.marginal("t"), stats.lognorm(sd)
+    assert not found.corrected
+    assert found.mean == pytest.approx(exact.mean(), rel=1e-4)
+    assert found.std == pytest.approx(exact.std(), rel=1e-4)
+
+
+def test_intervals_of_highest_density_are_asked_for_one_by_one():
+    post = mixvi.laplace(lambda w: -0.5 * (w["a"] ** 2), {"a": 0.0}, diagnostics=False)
+    for prob in ([0.5, 0.9], np.array([0.5, 0.9]), None, "much"):
+        with pytest.raises(mixvi.InputError, match="one number between 0 and 1"):
+            post.marginal("a").hdi(prob)
+
+
+def test_names_of_hyperparameters():
+    """`a` is a parameter, a normal around the hyperparameter `a`; `b` is a hyperparameter alone."""
+    post = mixvi.laplace(
+        lambda w, h: -0.5 * (w["a"] - h["a"]) ** 2 - 0.5 * h["a"] ** 2 / 4 - 0.5 * h["b"] ** 2,
+        {"a": 0.0},
+        hyper={"a": 1.0, "b": 0.0},
+        hyper_posterior=True,
+    )
+    assert post.marginal("a").std == pytest.approx(np.sqrt(5), rel=0.05)
+    assert post.hyper_posterior is not None
+    assert post.hyper_posterior.marginal("a").std == pytest.approx(2, rel=0.05)
+    for picture in (plots.marginals, plots.pairs):
+        with pytest.raises(mixvi.InputError, match=r"not drawn here: post\.marginal\('b'\)"):
+            picture(post, ["a", "b"])

@@ -1,5 +1,6 @@
 """`post.marginal`: the distribution of one parameter, in the user's own units."""
 
+import dataclasses
 from collections.abc import Iterable
 from typing import Any, NamedTuple
 
@@ -20,6 +21,9 @@ N_POINTS, REACH = 161, 5.5
 TOO_NEAR = 0.2
 # Of what hangs together (a simplex, an order) quantiles of draws are known.
 SHARES = np.concatenate([[1e-4, 1e-3], np.linspace(0.005, 0.995, 199), [0.999, 0.9999]])
+# Roundings of the log density of which log ratios may be made; standard errors by which the moments
+# of draws may differ from their law's.
+ROUNDINGS, STRANGE = 4.0, 8.0
 
 
 class Place(NamedTuple):
@@ -45,11 +49,16 @@ def marginal_of(post: Any, name: str, weighted: Any) -> Marginal:
         raise InputError(f"marginal: this fit failed. {post.status}")
     index = names.index(name)
     place = place_of(post, index)
-    if place.at is None:
-        return _of_draws(post, name, index)
-    law = post.law.marginal(np.array([place.at]))
     known = _weighted(post, weighted)
-    return _made(name, law, place.kind, None if known is None else known.tilt(law, place.at))
+    if place.at is None:
+        made = _of_draws(post, name, index)
+    else:
+        law = post.law.marginal(np.array([place.at]))
+        made = _made(name, law, place.kind, None if known is None else known.tilt(law, place.at))
+    if made.corrected:
+        return made
+    mean, sd = (float(one[index]) for one in post._moments)
+    return dataclasses.replace(made, moments=(mean, sd))
 
 
 def corrected(post: Any, indices: Iterable[int]) -> dict[int, Marginal]:
@@ -108,16 +117,57 @@ def _weighted(post: Any, given: Any) -> Weighted | None:
         judged = post.judged
         if not given or judged is None or len(judged.z) != len(judged.log_p):
             return None
-        weights = believed(judged.log_p - judged.log_q)
-        return None if weights is None else Weighted(post.law.colour(judged.z), weights)
+        points = post.law.colour(judged.z)
+        weights = believed(judged.log_p - judged.log_q, _rounding(post, points))
+        return None if weights is None else Weighted(points, weights)
     if isinstance(given, ImportanceWeights):
+        points = _own_draws(post, given)
         with np.errstate(divide="ignore"):
-            weights = believed(np.log(given.weights))
-        return None if weights is None else Weighted(post._flat(given.draws), weights)
+            weights = believed(np.log(given.weights), _rounding(post, points))
+        return None if weights is None else Weighted(points, weights)
     raise InputError(
         "marginal: weighted must be True, False or what post.importance_weights(...) gave, "
         f"not {type(given).__name__}."
     )
+
+
+def _own_draws(post: Any, given: ImportanceWeights) -> Float[np.ndarray, "n dim"]:
+    """The draws, unbounded; refused where they cannot be of this law. Whitened by it a draw has
+    mean 0 and variance 1, whatever the law, and of a Gaussian a mean square of 1 +- sqrt(2/n)."""
+    remedy = "Give what importance_weights of this very posterior returned."
+    try:
+        post._shown.ravel(given.draws, "its draws", batch=1)
+    except InputError as err:
+        raise InputError(f"marginal: weighted is of another posterior: {err} {remedy}") from err
+    points = post._flat(given.draws)
+    n = len(given.weights)
+    if len(points) != n:
+        raise InputError(f"marginal: weighted has {len(points)} draws and {n} weights. {remedy}")
+    z = post.law.whiten(points)
+    # At the very ends of an interval a draw has no unbounded number.
+    if not np.isfinite(z).all():
+        return points
+    off = np.sqrt(n) * np.abs(z.mean(0))
+    if len(post.law.components) == 1:
+        off = np.maximum(off, np.sqrt(n / 2) * np.abs((z**2).mean(0) - 1))
+    if (off > STRANGE).any():
+        raise InputError(
+            "marginal: weighted is of another posterior: its draws are not of this one's law, from "
+            f"whose mean or spread they are {off.max():.0f} standard errors away. {remedy}"
+        )
+    return points
+
+
+def _rounding(post: Any, points: Float[np.ndarray, "n dim"]) -> float:
+    """How far log ratios may lie apart by rounding alone: of the log density, which has as many
+    digits as the fit, and of the points at which it is asked for."""
+    eps = float(np.finfo(post.flat_mean.dtype).eps)
+    signs = np.random.default_rng(0).choice([-eps, eps], points.shape)
+    with np.errstate(all="ignore"):
+        moved = post.law.log_prob(points * (1 + signs)) - post.law.log_prob(points)
+    log_p = np.zeros(1) if post.judged is None else np.abs(post.judged.log_p)
+    found = ROUNDINGS * (eps * log_p.max() + np.ptp(moved))
+    return float(found) if np.isfinite(found) else 0.0
 
 
 # --- the law's own ------------------------------------------------------------------------------

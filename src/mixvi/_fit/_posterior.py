@@ -205,12 +205,14 @@ class Posterior:
 
     def marginal(self, name: str, *, weighted: Any = True) -> Marginal:
         """The distribution of one parameter (or hyperparameter, where these are integrated), in
-        its own units: `density`, `cdf`, `quantiles`, `hdi`, `mean`, `std`.
+        its own units: `density`, `cdf`, `quantiles`, `hdi`, `mean`, `std`. Where both have the
+        name it is the parameter's; `post.hyper_posterior.marginal(name)` is the other's.
 
         Where the weights of draws can be believed and two halves of them agree, they correct the
         law's own: those of `post.importance_weights()`, none (`weighted=False`), or more that you
-        have made (`weighted=post.importance_weights(10_000, log_density, data)`). Entries of a
-        simplex or of an ordered vector are not corrected.
+        have made (`weighted=post.importance_weights(10_000, log_density, data)`): of this very
+        posterior, since draws of another law are refused. Entries of a simplex or of an ordered
+        vector are not corrected.
 
         >>> import jax.numpy as jnp
         >>> import mixvi

@@ -24,15 +24,15 @@ import numpy as np
 from jaxtyping import Float
 
 from ._diagnosis import WEIGHTS_WORK
-from ._psis import psis
+from ._psis import CONSTANT, psis
 
 # Polynomials, and as far out as they are used.
 DEGREE, REACH = 6, 5.0
 N_POINTS = 1001
 # Effective draws below which nothing is corrected.
 FEWEST = 100.0
-# A normal's mass beyond three standard deviations to one side; log ratios that do not vary.
-BEYOND, CONSTANT = 0.5 * math.erfc(3.0 / math.sqrt(2.0)), 1e-6
+# A normal's mass beyond three standard deviations to one side.
+BEYOND = 0.5 * math.erfc(3.0 / math.sqrt(2.0))
 # The largest difference of the shares below any value that two halves of the draws may show.
 HALVES_DIFFER = 0.05
 
@@ -56,9 +56,9 @@ class Weights(NamedTuple):
     halves: tuple[Draws, Draws]
 
 
-def believed(log_ratio: Draws) -> Weights | None:
-    """None where they vary too much, or not at all."""
-    if not np.isfinite(log_ratio).all() or np.ptp(log_ratio) < CONSTANT:
+def believed(log_ratio: Draws, rounding: float = 0.0) -> Weights | None:
+    """None where they vary too much, or by no more than `rounding` alone makes them."""
+    if not np.isfinite(log_ratio).all() or np.ptp(log_ratio) < max(CONSTANT, rounding):
         return None
     whole, khat = psis(log_ratio)
     if not khat < WEIGHTS_WORK or not 1 / (whole**2).sum() >= FEWEST:

@@ -22,7 +22,10 @@ class Marginal:
 
     `grid`: values in ascending order, `densities` and `shares` (of the mass below) there; between
     them a cubic goes through both. `name`: of the parameter; `corrected`: whether weighted draws
-    have corrected the Gaussian's own.
+    have corrected the Gaussian's own. `moments`: mean and standard deviation, where they are known
+    from the law; else `mean` and `std`, like `expectation`, are of the grid alone, which for a
+    parameter ends 5.5 standard deviations of the unbounded one away: of a heavy tail they say
+    too little.
 
     >>> import mixvi
     >>> post = mixvi.laplace(lambda w: -0.5 * (w["a"] - 1.0) ** 2, {"a": 0.0})
@@ -38,6 +41,7 @@ class Marginal:
     densities: Table
     shares: Table
     corrected: bool = False
+    moments: tuple[float, float] | None = None
 
     @classmethod
     def of_density(
@@ -81,10 +85,17 @@ class Marginal:
             low, high = np.where(below, middle, low), np.where(below, high, middle)
         return np.asarray(0.5 * (low + high))
 
-    def hdi(self, prob: float = 0.9) -> Float[np.ndarray, "2"]:
+    def hdi(self, prob: Any = 0.9) -> Float[np.ndarray, "2"]:
         """The shortest interval that holds so much of the mass."""
-        if not 0 < prob < 1:
-            raise InputError(f"hdi: prob must lie between 0 and 1, got {prob!r}.")
+        try:
+            sound = 0 < float(prob) < 1
+        except (TypeError, ValueError):
+            sound = False
+        if not sound:
+            raise InputError(
+                f"hdi: prob must be one number between 0 and 1, got {prob!r}. Of several, ask for "
+                "one interval at a time."
+            )
 
         def ends(begin: np.ndarray) -> np.ndarray:
             return self.quantiles(np.stack([begin, begin + prob]))
@@ -106,10 +117,12 @@ class Marginal:
 
     @functools.cached_property
     def mean(self) -> float:
-        return self.expectation(lambda x: x)
+        return self.expectation(lambda x: x) if self.moments is None else self.moments[0]
 
     @functools.cached_property
     def std(self) -> float:
+        if self.moments is not None:
+            return self.moments[1]
         return self.expectation(lambda x: (x - self.mean) ** 2) ** 0.5
 
     def __repr__(self) -> str:

@@ -151,7 +151,10 @@ def _chosen(
     known = list(post._shown.names)
     names = known[:MOST] if names is None else list(names)
     if not 1 <= len(names) <= MOST or any(name not in known for name in names):
-        raise InputError(f"{asking}: give one to eight of {listed(known, 10)}, got {names}.")
+        hyper = () if post.hyper_posterior is None else post.hyper_posterior.names
+        said = [f"post.marginal({name!r})" for name in names if name in hyper and name not in known]
+        more = f" Hyperparameters are not drawn here: {listed(said, 3)} has them." if said else ""
+        raise InputError(f"{asking}: give one to eight of {listed(known, 10)}, got {names}.{more}")
     if not post.law.is_sound:
         raise InputError(f"{asking}: there is no Gaussian to show. {post.status}")
     return names, [known.index(name) for name in names]
