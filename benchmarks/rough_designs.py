@@ -214,7 +214,8 @@ def verdict(design: Explored, lattice: Explored) -> str:
     if not design.ratio > _explore.ROUGH:
         return "trust (the design)"
     signs = ((lattice.uneven, UNEVEN), (lattice.steep, STEEP))
-    if lattice.open_axes or any(value > limits[1] for value, limits in signs):
+    is_cut = bool(lattice.open_axes) or lattice.ended_early
+    if is_cut or any(value > limits[1] for value, limits in signs):
         return "reject"
     return "weigh" if any(value > limits[0] for value, limits in signs) else "trust"
 

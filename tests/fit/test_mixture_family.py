@@ -72,6 +72,20 @@ def test_a_gaussian_stays_one_and_costs_next_to_nothing():
     assert several.trust == "trust"
 
 
+def test_where_no_mixture_was_tried_the_status_says_why():
+    def wall(w):  # which the Gaussian crosses
+        return jnp.where(w[0] > -1.0, -0.5 * w @ w, -jnp.inf)
+
+    with pytest.warns(mixvi.NotConvergedWarning, match="Stuck"):
+        beyond = mixvi.fit(wall, np.array([1.0, 0.0]), family="mixture")
+    assert beyond.trust == "reject"
+    assert "the log density is not finite at fresh draws" in beyond.status
+    single = mixvi.fit(banana, np.zeros(2), family=mixvi.Mixture(1))
+    assert "A mixture of one component was asked for: that is one Gaussian." in single.status
+    for post in (beyond, single):
+        assert "is as good" not in post.status
+
+
 def test_a_nearly_gaussian_posterior_stays_one():
     def skewed(w):  # 40 counts
         return (40 * w - jnp.exp(w)).sum()

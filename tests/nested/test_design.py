@@ -145,6 +145,35 @@ def test_evidence_that_does_not_fall_is_noticed():
     assert found.open_axes == (0,)
 
 
+def test_long_tails_end_the_walk_and_name_no_axis():
+    """A t of two degrees of freedom in three dimensions, which is proper: it falls by 7 nats at 9
+    standard deviations, and a ball of that radius has too many places."""
+    ask = asked(lambda t: -2.5 * np.log1p(t @ t / 3), lambda t: -5 * t / (3 + t @ t))
+    found = explored(ask, np.zeros(3))
+    assert (found.step, len(found.places)) == (1.0, 400)
+    assert found.ended_early
+    assert found.open_axes == ()
+
+
+@pytest.mark.parametrize("flat", [0, 1])
+def test_of_two_the_one_that_is_flat_is_named(flat):
+    """The other's tails are exponential: there are too many places beside it before the flat axis
+    comes to its end."""
+
+    def log_density(t):
+        x = t[1 - flat]
+        return 0.5 * x - 1.5 * np.log1p(np.exp(x))
+
+    def slope(t):
+        x = t[1 - flat]
+        return np.eye(2)[1 - flat] * (0.5 - 1.5 / (1 + np.exp(-x)))
+
+    found = explored(asked(log_density, slope), np.zeros(2))
+    along = np.abs(found.frame.basis).argmax(0)
+    assert found.ended_early
+    assert [along[j] for j in found.open_axes] == [flat]
+
+
 def test_places_without_a_mode_are_counted():
     def until(end):
         def ask(theta, near):

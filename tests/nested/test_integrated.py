@@ -311,6 +311,32 @@ def test_evidence_that_does_not_fall_names_the_hyperparameter():
     assert {reason.test for reason in post.reasons} >= {"hyper"}
 
 
+def test_a_hyperparameter_that_is_in_no_density_is_named_alone():
+    def log_density(w, hyper, y):
+        return hierarchy(w, hyper, y) - 0.5 * (hyper["log_tau"] / 1.5) ** 2
+
+    hyper = {"log_tau": 0.0, "b": 0.0}
+    post = mixvi.laplace(log_density, np.zeros(GROUPS), Y, hyper=hyper, hyper_posterior=True)
+    assert post.hyper_posterior.open_names == ("b",)
+    assert post.trust == "reject"
+
+
+def test_long_tails_that_are_proper_are_not_told_that_they_may_be_improper(tmp_path):
+    def log_density(w, hyper):
+        return -0.5 * (w**2).sum() - 2.5 * jnp.log1p((hyper**2).sum() / 3)
+
+    post = mixvi.laplace(log_density, np.zeros(2), hyper=np.zeros(3), hyper_posterior=True)
+    found = post.hyper_posterior
+    assert (found.open_names, found.ended_early) == ((), True)
+    assert post.trust == "reject"
+    assert [one.test for one in post.reasons] == ["hyper_ended"]
+    assert "The walk ended at 400 points before the evidence had fallen" in post.status
+    assert "improper" not in post.summary()
+    again = mixvi.load(post.save(tmp_path / "tails"))
+    assert again.hyper_posterior.ended_early
+    assert again.summary() == post.summary()
+
+
 def test_what_cannot_be_integrated_is_refused():
     start = np.zeros(GROUPS)
     with pytest.raises(mixvi.InputError, match="give their start"):

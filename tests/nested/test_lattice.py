@@ -12,6 +12,7 @@ from scipy import integrate, stats
 import mixvi
 from mixvi._approximate import _explore
 from mixvi._approximate._explore import Place, explored
+from mixvi._fit._files import _hyper_posterior, _hyper_posterior_to
 from mixvi._fit._nested import _signs
 from mixvi._law._hermite import Hermite
 from mixvi._law._surface import Surface
@@ -269,6 +270,29 @@ def test_two_levels_of_care(integrated, field, test, limits):
         assert _signs(worse) == {test: (level, None, 1.01 * limit, limit)}
         assert len(worse.warnings) == 1
         assert worse.warnings[0] in worse.summary()
+
+
+def test_a_walk_that_ended_early_says_so(integrated):
+    worse = dataclasses.replace(integrated.hyper_posterior, ended_early=True)
+    n = len(worse.surface.z)
+    assert _signs(worse) == {"hyper_ended": ("reject", None, float(n), 400.0)}
+    (said,) = worse.warnings
+    assert said.startswith(f"the walk ended at {n} points before the evidence had fallen")
+    assert "improper" not in said
+
+
+@pytest.mark.parametrize(("n", "where"), [(1, "one point"), (2, "2 points")])
+def test_places_without_a_mode_are_counted_in_words(integrated, n, where):
+    found = dataclasses.replace(integrated.hyper_posterior, n_lost=n)
+    assert found.warnings == (f"at {where} where mass may be there is no mode",)
+
+
+def test_files_know_of_a_walk_that_ended_early_and_older_ones_do_not(integrated):
+    found = dataclasses.replace(integrated.hyper_posterior, ended_early=True)
+    stored, arrays = _hyper_posterior_to(found)
+    assert _hyper_posterior({"hyper_posterior": stored}, arrays).ended_early
+    del stored["ended_early"]
+    assert not _hyper_posterior({"hyper_posterior": stored}, arrays).ended_early
 
 
 def test_slopes_travel_through_a_file(integrated, tmp_path):

@@ -96,8 +96,9 @@ class Frame:
 class Explored:
     """`places` at `z`, with the logs of the volumes `log_mass` that they stand for: the integral of
     `exp E` is the sum of `exp(value + log_mass)`. `step`: of the grid in z; None for a design.
-    `open_axes`: along which the evidence does not fall; `n_lost`: places without a mode where mass
-    may be; `n_asked`: evaluations in all; `ratio`: of a design, the largest |r_i| and |grad r_i|
+    `open_axes`: along which the evidence does not fall; `ended_early`: the walk came to as many
+    places as there may be before it had fallen; `n_lost`: places without a mode where mass may
+    be; `n_asked`: evaluations in all; `ratio`: of a design, the largest |r_i| and |grad r_i|
     of `r(z) = E - E* + |z|^2/2`, which is nought for a normal; `uneven`: nats by which the two
     halves of a grid differ; `steep`: the mean square slope of `E` over it, along where it is
     largest: one for a normal, more where a density is so narrow that a walk may lose it."""
@@ -113,6 +114,7 @@ class Explored:
     ratio: float = 0.0
     uneven: float = 0.0
     steep: float = 0.0
+    ended_early: bool = False
 
     @property
     def slopes(self) -> Float[np.ndarray, "n hyper"]:
@@ -234,19 +236,21 @@ def _scales(asked: _Counting, centre: Place, basis: np.ndarray) -> np.ndarray:
 def _on_grid(asked: _Counting, centre: Place, frame: Frame) -> Explored:
     k = len(centre.theta)
     step, known = STEPS[k], {(0,) * k: centre}
-    open_axes, n_lost = _walk(asked, frame, step, known)
+    walked = _walk(asked, frame, step, known)
     for _ in range(MOST_HALVINGS):
         too_many = len(known) > MOST_POINTS // 2**k
-        if open_axes or too_many or _uneven(known) <= HALVES_DIFFER[k]:
+        if walked.open_axes or too_many or _uneven(known) <= HALVES_DIFFER[k]:
             break
         step, known = step / 2, {tuple(2 * i for i in at): one for at, one in known.items()}
-        open_axes, n_lost = _walk(asked, frame, step, known)
+        walked = _walk(asked, frame, step, known)
     z = step * np.array(list(known), dtype=float)
     cell = 4 * step**3 if k == ON_LATTICE else step**k
     log_mass = np.full(len(known), math.log(cell) + frame.log_volume)
     made = Explored(
-        *(frame, z, tuple(known.values()), log_mass, step, open_axes, n_lost, asked.n),
+        *(frame, z, tuple(known.values()), log_mass, step),
+        *(walked.open_axes, walked.n_lost, asked.n),
         uneven=_uneven(known),
+        ended_early=walked.ended_early,
     )
     slopes = step / STEPS[k] * made.slopes
     information = (made.weights[:, None] * slopes).T @ slopes
@@ -268,13 +272,22 @@ def _half(at: tuple[int, ...]) -> int:
     return (at[0] if len(at) == ON_LATTICE else sum(at)) % 2
 
 
-def _walk(asked: _Counting, frame: Frame, step: float, known: Lattice) -> tuple[tuple, int]:
-    """Fills `known` as far as the evidence reaches, each place from a neighbour. Along which axes
-    it does not end, and how many places near the best had no mode."""
+@dataclasses.dataclass(frozen=True)
+class _Walked:
+    """Along which axes the evidence does not end, how many places near the best had no mode, and
+    whether there were more to ask than may be."""
+
+    open_axes: tuple[int, ...]
+    n_lost: int
+    ended_early: bool
+
+
+def _walk(asked: _Counting, frame: Frame, step: float, known: Lattice) -> _Walked:
+    """Fills `known` as far as the evidence reaches, each place from a neighbour."""
     k = len(frame.centre)
     queue, open_axes = deque(sorted(known, key=_far)), set[int]()
     lost: dict[tuple[int, ...], tuple[float, int]] = {}
-    best = max(one.value for one in known.values())
+    best, ended_early = max(one.value for one in known.values()), False
     while queue:
         at = queue.popleft()
         own = known[at]
@@ -286,11 +299,14 @@ def _walk(asked: _Counting, frame: Frame, step: float, known: Lattice) -> tuple[
                 continue
             # Along which it goes furthest, of those along which it goes.
             j = max((j for j in range(k) if way[j]), key=lambda j: abs(there[j]))
-            if abs(there[j]) * step > MOST_ALONG * STEPS[k] or len(known) >= MOST_POINTS:
+            if abs(there[j]) * step > MOST_ALONG * STEPS[k]:
                 open_axes.add(j)
                 continue
             theta = frame.theta(step * np.array(there, dtype=float))
             if k == ON_LATTICE and _tangent(own, theta) < best - FALLS[k]:
+                continue
+            if len(known) >= MOST_POINTS:
+                ended_early = True
                 continue
             found = asked(theta, own)
             if found is None:
@@ -300,7 +316,33 @@ def _walk(asked: _Counting, frame: Frame, step: float, known: Lattice) -> tuple[
             best = max(best, found.value)
             queue.append(there)
     open_axes |= {j for value, j in lost.values() if value > best - AT_BEST}
-    return tuple(sorted(open_axes)), sum(value > best - NEAR_BEST for value, _ in lost.values())
+    if ended_early:  # at a place that is nobody's fault: the axes are asked one by one
+        open_axes |= {j for j in range(k) if _is_open(asked, frame, step, known, j, best)}
+    n_lost = sum(value > best - NEAR_BEST for value, _ in lost.values())
+    return _Walked(tuple(sorted(open_axes)), n_lost, ended_early)
+
+
+def _is_open(
+    asked: _Counting, frame: Frame, step: float, known: Lattice, j: int, best: float
+) -> bool:
+    """Whether the evidence has not fallen at the end of a straight line from the mode along an
+    axis."""
+    k = len(frame.centre)
+    by = 2 if k == ON_LATTICE else 1
+    last = math.floor(MOST_ALONG * STEPS[k] / step)
+    for sign in (-1, 1):
+        own, reach = known[(0,) * k], by
+        while own.value >= best - FALLS[k]:
+            if reach > last:
+                return True
+            at = tuple(sign * reach * (i == j) for i in range(k))
+            found = known.get(at) or asked(frame.theta(step * np.array(at, dtype=float)), own)
+            if found is None:
+                if own.value > best - AT_BEST:
+                    return True
+                break
+            own, reach = found, reach + by
+    return False
 
 
 def _tangent(own: Place, theta: Hyper) -> float:

@@ -159,6 +159,23 @@ class OneIsEnough(Event):
 
 
 @dataclasses.dataclass(frozen=True)
+class OneWasAsked(Event):
+    @property
+    def sentence(self) -> str:
+        return "A mixture of one component was asked for: that is one Gaussian."
+
+
+@dataclasses.dataclass(frozen=True)
+class NothingToGrow(Event):
+    @property
+    def sentence(self) -> str:
+        return (
+            "A mixture was asked for, and none was tried: the log density is not finite at fresh "
+            "draws of the one Gaussian that it would begin with."
+        )
+
+
+@dataclasses.dataclass(frozen=True)
 class TooManyForMore(Event):
     n_parameters: int
 

@@ -165,7 +165,10 @@ def _elsewhere_to(elsewhere: Elsewhere) -> dict[str, Any]:
 
 # --- hyperparameters that were integrated --------------------------------------------------------
 
-_PLAIN = ("open_names", "n_lost", "n_evaluations", "largest_ratio", "halves_differ", "steepness")
+_PLAIN = (
+    *("open_names", "n_lost", "n_evaluations", "largest_ratio", "halves_differ", "steepness"),
+    "ended_early",
+)
 _AT_POINTS = ("points", "weights", "log_evidence", "log_mass", "log_prior")
 _SURFACE = ("centre", "basis", "scales", "z", "values")
 

@@ -37,7 +37,8 @@ class HyperPosterior:
     `hyper_prior` at the points, `log_mass`: the volume that each stands for.
 
     Signs that it is not to be relied on: `open_names`: hyperparameters along which the evidence
-    does not fall, so that a prior is wanted; `n_lost`: points where mass may be, without a mode;
+    does not fall, so that a prior is wanted; `ended_early`: a grid had as many points as it may
+    before the evidence had fallen; `n_lost`: points where mass may be, without a mode;
     `largest_weight`: of one point; `largest_ratio`: nats by which a design's points, or over
     a standard deviation its slopes, differ from a normal; `halves_differ`: nats between the two
     halves of a grid; `steepness`: the mean square slope over a grid, one for a normal.
@@ -73,6 +74,7 @@ class HyperPosterior:
     largest_ratio: float
     halves_differ: float = 0.0
     steepness: float = 0.0
+    ended_early: bool = False
 
     @property
     def names(self) -> tuple[str, ...]:
@@ -160,8 +162,15 @@ class HyperPosterior:
                 f"{listed(list(self.open_names))}, so its posterior may be improper, or reach "
                 "farther than the design: give it a prior (hyper_prior=)"
             )
+        if self.ended_early:
+            said.append(
+                f"the walk ended at {len(self.surface.z)} points before the evidence had fallen on "
+                "every side, so mass is missing: give a tighter hyper_prior=, or fewer "
+                "hyperparameters"
+            )
         if self.n_lost:
-            said.append(f"at {self.n_lost} points where mass may be there is no mode")
+            points = "one point" if self.n_lost == 1 else f"{self.n_lost} points"
+            said.append(f"at {points} where mass may be there is no mode")
         if self.is_coarse:
             said.append(f"one point holds {self.largest_weight:.0%} of the mass: it is too coarse")
         if self.is_rough:

@@ -36,7 +36,7 @@ from .._law._gaussian import Gaussian
 from .._law._mixture import GaussianMixture
 from .._watch import FAMILY, stage
 from ._case import Case, Fitted
-from ._events import Mixed, OneIsEnough, TooManyForMore
+from ._events import Event, Mixed, NothingToGrow, OneIsEnough, OneWasAsked, TooManyForMore
 from ._posterior import Posterior
 
 # Nats: what is not worth another component, and how near to the posterior is near enough.
@@ -127,19 +127,22 @@ def mixed(
     one = Components.of(np.ones(1), [(mean, dense(root))])
     given = case.options.draws
     spec = given if isinstance(given, Draws) else Matched(max(256, 4 * case.problem.dim))
-    if asked.n_components == 1 or _is_near(fitted, elsewhere):
-        return _one(fitted), elsewhere
+    if asked.n_components == 1:
+        return _one(fitted, OneWasAsked()), elsewhere
+    if _is_near(fitted, elsewhere):
+        return _one(fitted, OneIsEnough()), elsewhere
     state = improved(density, one, draws_for(case.options.key, 1, spec, case.problem.dim), 1.0, 0)
     first = Growing(case, density, state, looked(case, density, one), spec)
     if not first.seen.is_finite:
-        return _one(fitted), elsewhere
+        return _one(fitted, NothingToGrow()), elsewhere
     modes = _all_modes(case, density, fitted, elsewhere, modes)
     grown = _with_modes(first, modes, asked.n_components)
     grown = _from_warm(grown, warm, asked.n_components)
     may_grow = case.problem.dim <= MOST_PARAMETERS
     grown = _grown(grown, asked.n_components) if may_grow else grown
     if len(grown.at) == 1:
-        return _one(fitted, may_grow), elsewhere
+        told = OneIsEnough() if may_grow else TooManyForMore(MOST_PARAMETERS)
+        return _one(fitted, told), elsewhere
     grown = _finished(grown)
     return _told(fitted, first, grown), _not_reached(grown, elsewhere, modes)
 
@@ -152,8 +155,7 @@ def _is_near(fitted: Fitted, elsewhere: Elsewhere) -> bool:
     return said.kl < NEAR_ENOUGH and said.khat < said.khat_limit and elsewhere.share < NO_MASS
 
 
-def _one(fitted: Fitted, was_tried: bool = True) -> Fitted:
-    event = OneIsEnough() if was_tried else TooManyForMore(MOST_PARAMETERS)
+def _one(fitted: Fitted, event: Event) -> Fitted:
     return dataclasses.replace(fitted, events=(*fitted.events, event))
 
 

@@ -14,7 +14,7 @@ from typing import Any, NamedTuple
 import numpy as np
 
 from .._approximate._evidence import Evidence, EvidenceItself
-from .._approximate._explore import Ask, Explored, Place, explored
+from .._approximate._explore import MOST_POINTS, Ask, Explored, Place, explored
 from .._approximate._families import FullRank, named
 from .._approximate._laplace import Laplace, laplace
 from .._arrays._draws import Matched, Quadrature
@@ -236,6 +236,7 @@ def _together(problem: Problem, post: Posterior, fitting: Fitting, found: Explor
         largest_ratio=found.ratio,
         halves_differ=found.uneven,
         steepness=found.steep,
+        ended_early=found.ended_early,
     )
     by_laplace = post.family == LAPLACE
     settled = np.array([fitting.is_settled(one) for one in places])
@@ -309,6 +310,9 @@ def _signs(hyper: HyperPosterior) -> dict[str, tuple[str, str | None, float, flo
     signs: dict[str, tuple[str, str | None, float, float]] = {}
     if hyper.open_names:
         signs["hyper"] = (REJECT, hyper.open_names[0], math.inf, math.inf)
+    if hyper.ended_early:
+        n = float(len(hyper.surface.z))
+        signs["hyper_ended"] = (REJECT, None, n, float(MOST_POINTS))
     if hyper.n_lost:
         signs["hyper_lost"] = (WEIGH, None, float(hyper.n_lost), 0.0)
     if hyper.is_coarse:

@@ -11,7 +11,10 @@ from ._probes import MOST_PROBED
 TRUST, WEIGH, REJECT = "trust", "weigh", "reject"
 SEVERITY = (TRUST, WEIGH, REJECT)
 # What may be wrong with points over which hyperparameters are integrated.
-OF_DESIGN = ("hyper_lost", "hyper_coarse", "hyper_rough", "hyper_uneven", "hyper_steep")
+OF_DESIGN = (
+    *("hyper_ended", "hyper_lost", "hyper_coarse"),
+    *("hyper_rough", "hyper_uneven", "hyper_steep"),
+)
 # Probes that see this much of the mass are worth a closer look.
 TAIL_SUSPECTED = 0.005
 # Parameters up to which mixtures are a remedy for a shape.
@@ -50,10 +53,10 @@ class Reason:
     """Why a Gaussian is not to be trusted as it is.
 
     `test`: "converged", "finite", "modes", "mean", "sd", "khat", "distance", "tails", "draws",
-    "hyper", "hyper_lost", "hyper_coarse", "hyper_rough", "hyper_uneven", "hyper_steep" (points
-    over which hyperparameters were integrated), or "failed" where there is no Gaussian. `level`:
-    "weigh" or "reject". `parameter`: the one that is worst, by its name; None where it is none's
-    alone. `value` and the `limit` that it is beyond. `sentence`: in words.
+    "hyper", "hyper_ended", "hyper_lost", "hyper_coarse", "hyper_rough", "hyper_uneven",
+    "hyper_steep" (points over which hyperparameters were integrated), or "failed" where there is no
+    Gaussian. `level`: "weigh" or "reject". `parameter`: the one that is worst, by its name; None
+    where it is none's alone. `value` and the `limit` that it is beyond. `sentence`: in words.
 
     >>> import jax.numpy as jnp
     >>> import mixvi
