@@ -15,9 +15,9 @@ demo: $(READY)
 	$(RUN) -m reproduction quick --out report
 	@echo "Open report/report.html"
 
-# Two processes: most of the time is compilation, which takes one core and some.
+# Three processes: some tests wait for processes of their own.
 test: $(READY)
-	$(RUN) -m pytest -q -n 2
+	$(RUN) -m pytest -q -n 3
 
 # On 3.11, 3.12 and 3.13, as far as they are on this machine; TESTS goes to pytest:
 # make test-all-pythons TESTS='-m "not slow" -n 2'
